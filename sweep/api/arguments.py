@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SpecKeys(TypedDict, total=False):
-    """The keys of a spec as keyword arguments; `sweep.spec.SweepSpec` describes them."""
+    """Keys of a spec as keyword arguments; `sweep.spec.SweepSpec` describes each of them."""
 
     name: str
     trials: int
@@ -64,7 +64,7 @@ class SpecKeys(TypedDict, total=False):
 
 
 def check_numbers(jobs: int | None, timeout: float | None, trials: int | None = None) -> None:
-    """Raise BadConfig if a number is out of range; None stands for a number that is not given."""
+    """Raise BadConfig if one of the numbers is out of range; None stands for no number."""
     for place, number in (("jobs", jobs), ("trials", trials)):
         if number is not None and not (type(number) is int and number >= 1):
             raise BadConfig(place, number, "a whole number from 1 on")
@@ -74,14 +74,14 @@ def check_numbers(jobs: int | None, timeout: float | None, trials: int | None = 
 
 
 def _is_waitable(seconds: object) -> bool:
-    """Return true if timers accept this number of seconds."""
+    """Return true if `seconds` is a positive number that timers accept."""
     if isinstance(seconds, bool) or not isinstance(seconds, Real):
         return False
     return 0 < float(seconds) <= threading.TIMEOUT_MAX
 
 
 def read_mapping(value: object, place: str) -> dict[str, Any]:
-    """Return a mapping as a dict, empty for None; BadConfig for other values."""
+    """Return an argument as a dict, {} for None; BadConfig, naming `place`, if it is no mapping."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -90,7 +90,11 @@ def read_mapping(value: object, place: str) -> dict[str, Any]:
 
 
 def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
-    """Return the checked spec of the arguments, and its text."""
+    """Build a spec from the arguments of `sweep.run`, and check it; return it with its YAML text.
+
+    Raises:
+        UsageError: an argument is wrong; the message lists all mistakes.
+    """
     keys, found = {}, Gathering()
     for key, value in spec.items():
         with found.collect():
@@ -109,23 +113,23 @@ def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tup
         if "name" not in keys and not isinstance(keys.get("space"), str):
             stamp, own = time.strftime("%Y%m%d-%H%M%S"), named.rpartition(":")[2]
             keys["name"] = f"{name_from(own, LONGEST_NAME - len(stamp) - 1)}-{stamp}"
-    paths = [*_own_paths(), str(Path.cwd())]
+    paths = [*_import_paths(), str(Path.cwd())]
     space = keys.get("space")
     if not isinstance(space, str):
         text = "\n".join(formatting.yaml_lines(keys))
-        return prepare.checked(f"{text}\n", "", paths, (), cls)
+        return prepare.prepare_text(f"{text}\n", "", paths, (), cls)
     path = specs.find(space)
     del keys["space"]
     over = [Override(key, value, f"{key}={value}") for key, value in keys.items()]
     places = [str(path.resolve().parent), *paths]
     name = name_from(path.stem)
-    return prepare.checked(
+    return prepare.prepare_text(
         specs.text_of(path), str(path), places, over, cls, "from Python", name=name
     )
 
 
-def _own_paths() -> Iterator[str]:
-    """Yield the folders of this process's import path outside Python's installation."""
+def _import_paths() -> Iterator[str]:
+    """Yield the folders in which this process imports modules, without Python's installation."""
     installed = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
     for place in sys.path:
         path = Path(place).resolve()
@@ -134,12 +138,15 @@ def _own_paths() -> Iterator[str]:
 
 
 def is_of_script(folder: Folder) -> bool:
-    """Return true if the sweep's trainable is defined in a script or notebook."""
+    """Return true if the trainable of an existing sweep is defined in a script or notebook."""
     return pickled.is_of_script(lookup.read_spec(folder)[0].trainable)
 
 
 def refuse_other_settings(folder: Folder, resolved: Resolved) -> None:
-    """Raise NameTaken if the existing sweep of this name has other settings."""
+    """Raise NameTaken if the existing sweep in `folder` has other settings than `resolved`.
+
+    The number of trials may differ.
+    """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         first = specs.from_json(ledger.spec)
     asked, now = resolved.spec, lookup.read_spec(folder)[0]
@@ -147,7 +154,7 @@ def refuse_other_settings(folder: Folder, resolved: Resolved) -> None:
     other = [
         key
         for key in keys
-        if _written(asked, key) not in (_written(first, key), _written(now, key))
+        if _plain_value(asked, key) not in (_plain_value(first, key), _plain_value(now, key))
     ]
     if other:
         raise NameTaken(
@@ -158,7 +165,10 @@ def refuse_other_settings(folder: Folder, resolved: Resolved) -> None:
 
 
 def refuse_other_services(folder: Folder, tracking_uri: str | None, storage: str | None) -> None:
-    """Raise BadConfig if the existing sweep uses another MLflow server or ledger."""
+    """Raise BadConfig if the existing sweep has another MLflow server or ledger than given.
+
+    None stands for an argument that is not given.
+    """
     tracked = None if tracking_uri is None else sync.read_tracking(folder)
     uri = None if tracked is None else tracked.uri
     url = None if storage is None else ledgers.url_of(folder.ledger)
@@ -173,6 +183,6 @@ def refuse_other_services(folder: Folder, tracking_uri: str | None, storage: str
             )
 
 
-def _written(spec: SweepSpec, key: str) -> Any:
-    """Return one key of a spec as plain data, as a spec file would contain it."""
+def _plain_value(spec: SweepSpec, key: str) -> Any:
+    """Return the value of a spec's key as plain data, as a file would contain it."""
     return spec.model_dump(include={key})[key]

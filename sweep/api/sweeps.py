@@ -171,7 +171,7 @@ def resume(
         problem = f"{name} trains {named}, which is found by its name"
         raise BadConfig("trainable", trainable, "no argument", problem=problem)
     changed = read_mapping(budget, "budget")
-    Budget().changed(changed, Source())
+    Budget().with_changes(changed, Source())
     size = validate(CheckpointPolicy, {"max_disk": max_disk}, Source().sub_source("checkpoint"))
     launch = prepare.prepare_existing(
         folder,
@@ -219,7 +219,10 @@ def load(
 
 
 def _run_driver(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
-    """Run the driver for at most `timeout` seconds; then raise the signal that ended it, if any."""
+    """Run a sweep's driver for at most `timeout` seconds, and print its summary.
+
+    `progress` shows its work meanwhile. A signal that ended it is raised again at the end.
+    """
     with contextlib.ExitStack() as until:
         if progress:
             console = Terminal(sys.stdout)
@@ -237,7 +240,7 @@ def _run_driver(launch: Launch, timeout: float | None, progress: bool) -> "Sweep
 
 
 class Sweep:
-    """A sweep in its folder, as returned by `load`, `run` and `resume`."""
+    """An existing sweep, as returned by `load`, `run` and `resume`; each call reads it anew."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -262,7 +265,7 @@ class Sweep:
 
     @property
     def path(self) -> Path:
-        """Folder of the sweep."""
+        """Folder that contains the sweep."""
         return self._folder.path
 
     @property
@@ -272,7 +275,7 @@ class Sweep:
 
     @property
     def status(self) -> str:
-        """State: ``running``, ``finished``, ``stopped``, ``interrupted`` or ``paused``."""
+        """State: running, testing, paused, finished, stopped or interrupted."""
         return lookup.state(self._folder, lookup.read_history(self._folder)).value
 
     @property
@@ -287,7 +290,7 @@ class Sweep:
         return [Trial(now, trial) for trial in now.history.trials]
 
     def trial(self, number: int) -> "Trial":
-        """Return one trial; UsageError if it does not exist."""
+        """Return the trial with this number; UsageError if it does not exist."""
         now = self._read()
         return Trial(now, overview.find_trial(now.history, self.name, number))
 
@@ -427,5 +430,5 @@ class Sweep:
         return "" if answer is None else answer.text
 
     def resume(self, **options: Any) -> "Sweep":
-        """Resume the sweep, with the arguments of `sweep.resume`."""
+        """Resume the sweep with the arguments of `sweep.resume`; blocks until its driver ends."""
         return resume(self.name, root=self._folder.root, **options)

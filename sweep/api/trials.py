@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class Policy(Protocol):
-    """A trained policy with its filters."""
+    """A trained policy with its observation filters."""
 
     def compute_action(self, obs: Any, *, explore: bool = False) -> Any:
         """Return the action for one observation, both in the environment's format."""
 
     def stop(self) -> None:
-        """Release its resources; the policy cannot be used afterwards."""
+        """Release its resources; it cannot be used afterwards."""
 
 
 #: Fixed columns of `Sweep.results`, before and after the columns of settings and objectives.
@@ -39,7 +39,7 @@ LAST_COLUMNS = ("parent", "reason")
 
 
 def result_row(row: overview.Data) -> dict[str, Any]:
-    """Return a trial as a row of `Sweep.results`."""
+    """Return a trial's data as a row of `Sweep.results`, with one column for each setting."""
     first = {key: row[key] for key in FIRST_COLUMNS}
     first |= {f"config.{name}": value for name, value in row["settings"].items()}
     taken = {*first, *LAST_COLUMNS}
@@ -95,22 +95,22 @@ class Trial:
 
     @property
     def config(self) -> dict[str, Any]:
-        """All settings of the trainable by name."""
+        """All settings of the trainable by name, fixed ones included."""
         return dict(self._trial.config)
 
     @property
     def iterations(self) -> int:
-        """Number of finished iterations."""
+        """Number of finished training iterations."""
         return self._trial.iteration
 
     @property
     def reason(self) -> str:
-        """Reason for the status."""
+        """Reason for the status, in words."""
         return self._trial.reason
 
     @property
     def error(self) -> str:
-        """Newest traceback; empty if there is none."""
+        """Newest traceback of the trial; empty if there is none."""
         return self._trial.deciding_replica.error
 
     def results(self) -> "DataFrame":
@@ -122,7 +122,7 @@ class Trial:
         return DataFrame([{**first, **r.metrics, "iteration": r.iteration} for r in rows])
 
     def log(self) -> str:
-        """Return the end of what the trial printed."""
+        """Return the end of the trial's printed output."""
         return lookup.read_log(self._sweep.folder, self._trial)
 
     def checkpoint(self, name: str | int = "best") -> "Checkpoint":
@@ -164,7 +164,7 @@ class Trial:
 
     @property
     def _leader(self) -> Replica:
-        """Replica of the trial's best seed."""
+        """Replica (the trial under one seed) with the best score."""
         return self._trial.leader
 
 
@@ -177,7 +177,7 @@ class Checkpoint:
     saved: Saved
     """The ledger's entry: iteration, digest, size, and the metric (``value``)."""
     _store: Store
-    """Store that contains the checkpoint's file."""
+    """Store of the replica's checkpoints, which has the file."""
 
     @property
     def iteration(self) -> int:

@@ -108,7 +108,10 @@ def check_env(env: str, **given: Any) -> None:
 
 
 def _read_env_config(text: str | None) -> dict[str, Any]:
-    """Return the value of the option ``--env-config``; BadConfig if it is not a mapping."""
+    """Parse the YAML of the option ``--env-config``, by default {}.
+
+    Raises BadConfig if it is no mapping.
+    """
     from sweep.core.errors import BadConfig, Place
     from sweep.spec import yaml_source
 
@@ -151,7 +154,7 @@ def doctor(name: str | None, wait: float, **given: Any) -> int:
             given["tracking_uri"] or "",
         )
         found = examination.examine(given["root"], name, named, wait)
-        answer([one._asdict() for one in found], check_tables.examined)
+        answer([one._asdict() for one in found], check_tables.findings_table)
         return EXIT_UNUSABLE if any(one.level == "problem" for one in found) else 0
 
 
@@ -205,5 +208,5 @@ def sync(name: str, wait: float, **given: Any) -> int:
         sent = attaching.send(folder, options.say, wait)
         rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
         whole = not sending.attachments_due(sending.tracker_context(folder))
-        answer({"name": name, "trackers": rows, "attached": whole}, check_tables.sent)
+        answer({"name": name, "trackers": rows, "attached": whole}, check_tables.sync_table)
         return 0 if whole and not any(s.missing for s in sent) else EXIT_UNSENT

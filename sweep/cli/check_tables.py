@@ -18,7 +18,7 @@ _LEVELS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 def preview(data: Data) -> RenderableType:
-    """Render `sweep validate` and `sweep run --dry-run`."""
+    """Render `sweep validate` and `sweep run --dry-run`, from the data of `validate.preview`."""
     points = "infinitely many" if data["points"] is None else f"{data['points']:,}"
     rungs = ", ".join(formatting.number(level) for level in data["rungs"])
     facts = [
@@ -48,7 +48,7 @@ def preview(data: Data) -> RenderableType:
 
 
 def _costs(costs: Data | None) -> list[RenderableType]:
-    """Render the expected costs; nothing for None."""
+    """Render the lines with expected costs; none if nothing was measured."""
     if costs is None:
         return []
     per_trial = costs["iterations_per_trial"]
@@ -72,14 +72,14 @@ def _costs(costs: Data | None) -> list[RenderableType]:
 
 
 def _cost_line(costs: Data, kind: str) -> str:
-    """Render the ``most`` or ``about`` costs: steps and duration."""
+    """Return the steps and the duration of the ``most`` or ``about`` costs (`kind`) as a text."""
     steps = costs[f"{kind}_steps"]
     text = "" if steps is None else f"{formatting.count(steps)} steps, "
     return text + formatting.duration(costs[f"{kind}_s"])
 
 
 def _samples(samples: Sequence[Data]) -> RenderableType:
-    """Render sample settings as a table."""
+    """Render the settings of sample points as an indented table."""
     names = dict.fromkeys(name for sample in samples for name in sample)
     columns: list[Column] = [
         (printable(name), "wrap", partial(_sample_cell, name)) for name in names
@@ -88,14 +88,14 @@ def _samples(samples: Sequence[Data]) -> RenderableType:
 
 
 def _sample_cell(name: str, sample: Data) -> str:
-    """Render one setting of a sample; empty if the sample lacks it."""
+    """Return the setting `name` of a sample as text; empty if it is inactive there."""
     return formatting.setting(sample[name]) if name in sample else ""
 
 
 def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
-    """Render the differences between iterations that continue a trial and those after a restore.
+    """Render the differences between an iteration and the same one after a restore.
 
-    Nothing for None, if they were not compared.
+    Nothing is returned for None, if they were not compared.
     """
     if differences is None:
         return []
@@ -105,7 +105,10 @@ def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
 
 
 def _cut_short(stop: Data | None) -> list[RenderableType]:
-    """Render the checks that were left out because the time was up; nothing for None."""
+    """Render the steps of a smoke test that were not tried because of its time limit.
+
+    Nothing is returned for None, if the test finished.
+    """
     if stop is None:
         return []
     after = f"{stop['after_s']:g}"
@@ -118,7 +121,7 @@ def _cut_short(stop: Data | None) -> list[RenderableType]:
 
 
 def env_report(data: Data) -> RenderableType:
-    """Render `sweep check-env`: facts, the level with its reasons, costs, faults."""
+    """Render `sweep check-env`: facts, exactness with its reasons, costs and faults."""
     limit = data["time_limit"]
     rows: list[tuple[str, str]] = [
         ("observations", " ".join(data["observation_space"].split())),
@@ -139,7 +142,7 @@ def env_report(data: Data) -> RenderableType:
 
 
 def _speed(data: Data) -> str:
-    """Render the speed of one environment, and of several in one process."""
+    """Return the speed of one environment, and of several in one process; empty if not measured."""
     from trainables.envs.check import WIDTH
 
     alone, many = data["steps_per_s"], data[f"steps_per_s_in_{WIDTH}"]
@@ -152,7 +155,10 @@ def _speed(data: Data) -> str:
 
 
 def _saving(data: Data) -> str:
-    """Render the size of a saved state, and the durations of saving and restoring."""
+    """Return the size of a saved state, and the durations of saving and restoring, as a text.
+
+    It is empty if the environment cannot be saved.
+    """
     if data["saved_bytes"] is None:
         return ""
     return (
@@ -161,19 +167,18 @@ def _saving(data: Data) -> str:
     )
 
 
-def examined(data: Sequence[Data]) -> RenderableType:
-    """Render `sweep doctor`: one line for each finding."""
+def findings_table(data: Sequence[Data]) -> RenderableType:
+    """Render `sweep doctor`, one row for each finding."""
     return table(
         data,
         ("part", "l", itemgetter("part")),
         ("", "l", lambda its: Text(its["level"], style=_LEVELS[its["level"]])),
-        ("seen → what to do next", "wrap", _seen_and_advice),
+        (
+            "seen → what to do next",
+            "wrap",
+            lambda its: f"{its['seen']} → {its['todo']}" if its["todo"] else its["seen"],
+        ),
     )
-
-
-def _seen_and_advice(finding: Data) -> str:
-    """Render a finding's observation with its advice."""
-    return f"{finding['seen']} → {finding['todo']}" if finding["todo"] else finding["seen"]
 
 
 def damage_report(data: Data) -> RenderableType:
@@ -195,8 +200,8 @@ def damage_report(data: Data) -> RenderableType:
     return Group(*parts)
 
 
-def sent(data: Data) -> RenderableType:
-    """Render `sweep sync`: the events that each tracker received and still misses."""
+def sync_table(data: Data) -> RenderableType:
+    """Render `sweep sync`, the number of events that each tracker received and still misses."""
     if not data["trackers"]:
         return Text("no trackers")
     return table(
@@ -208,5 +213,5 @@ def sent(data: Data) -> RenderableType:
 
 
 def _missing(events: int) -> str:
-    """Render the number of events that a tracker misses."""
+    """Return words for the number of events that a tracker misses."""
     return f"misses {formatting.plural(events, 'event')}" if events else "has all"

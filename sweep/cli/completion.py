@@ -9,7 +9,7 @@ _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 def names(context: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
-    """Return the sweeps in the folder of ``--root`` whose names start with `prefix`.
+    """Complete the name of a sweep: those below ``--root`` that start with `prefix`.
 
     Names that were given already are left out.
     """
@@ -21,7 +21,7 @@ def names(context: click.Context, _parameter: click.Parameter, prefix: str) -> l
 
 
 def trials(context: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
-    """Return the numbers of a sweep's trials that start with `prefix`, from its folders' names."""
+    """Complete the number of a trial, from the names of the sweep's folders."""
     lie = _root(context) / (context.params.get("name") or "") / "trials"
     found = {path.name.partition(".")[0] for path in lie.glob("[0-9]*")}
     numbers = sorted(filter(str.isdecimal, found), key=int)
@@ -31,7 +31,7 @@ def trials(context: click.Context, _parameter: click.Parameter, prefix: str) -> 
 def spaces(
     _context: click.Context, _parameter: click.Parameter, prefix: str
 ) -> list[CompletionItem]:
-    """Return the shipped search spaces, and files, that start with `prefix`."""
+    """Complete a search space: shipped ones and files that start with `prefix`."""
     from sweep import spec
 
     found = [name for name in spec.shipped() if name.startswith(prefix)]
@@ -44,12 +44,12 @@ def spaces(
 
 
 def _is_plain(name: str) -> bool:
-    """Return true if a file's name is one printable word and not hidden."""
+    """Return true if a file's name is printable, without spaces, and not hidden."""
     return not name.startswith(".") and name.isprintable() and " " not in name
 
 
 def _root(context: click.Context) -> Path:
-    """Return the folder of ``--root``."""
+    """Return the value of ``--root``, or its default while a command is being completed."""
     return Path(context.params.get("root") or "sweeps")
 
 

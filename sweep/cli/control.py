@@ -11,7 +11,7 @@ from sweep.cli import completion, options
 
 
 def answer_text(data: dict[str, Any]) -> str:
-    """Return the driver's answer to a request, or the reason why there is none yet."""
+    """Return the answer of the driver in `data` as a text, or the reason why there is none yet."""
     from sweep.ledger.folder import root_option
     from trainables.errors import printable
 
@@ -29,7 +29,7 @@ PATIENCE_S = 60.0
 
 
 def _common_options(command: options.F) -> options.F:
-    """Add the options ``--wait``, ``--root`` and ``--json`` to a command."""
+    """Add the options ``--wait``, ``--root`` and ``--json``; a decorator."""
     for option in (
         options.json_option,
         options.root_option,
@@ -40,7 +40,7 @@ def _common_options(command: options.F) -> options.F:
 
 
 def _make_trials_command(verb: str, text: str) -> click.Command:
-    """Return the command `verb` for trials, or for the whole sweep."""
+    """Return the command `verb` with the help `text`, for the named trials or the whole sweep."""
 
     @click.command(verb, help=text)
     @completion.name_argument
@@ -138,7 +138,7 @@ def set_(name: str, trials: int | None, jobs: int | None, **given: Any) -> None:
 
 
 def _request(name: str, verb: str, body: dict[str, Any], options_given: dict[str, Any]) -> None:
-    """Send a request to the sweep's driver, and print the answer."""
+    """Send the request `verb` with its `body` to the sweep's driver, wait, and print the answer."""
     from sweep.ledger.requests import Verb
     from sweep.operations import control_client
 

@@ -66,7 +66,11 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
 
 
 def _delete_orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Freed]":
-    """Mark runs in MLflow that belong to no sweep as deleted, if the user agrees."""
+    """Ask the user, then mark MLflow's runs that belong to no sweep of `root` as deleted.
+
+    With `yes` nobody is asked; with `dry_run` they are only counted. Returns one entry for each
+    experiment.
+    """
     from sweep.operations.upkeep import cleaning
     from sweep.views.formatting import plural
     from trainables.errors import printable
@@ -118,7 +122,7 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
 
 
 def _is_in_mlflow(folder: "Folder") -> bool:
-    """Return true if MLflow may have runs of the sweep."""
+    """Return true if MLflow may have runs of the sweep, by its files and its spec."""
     from sweep.core.errors import SweepError
     from sweep.views import lookup
 
@@ -131,7 +135,7 @@ def _is_in_mlflow(folder: "Folder") -> bool:
 
 
 def _freed_lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
-    """Render the results of gc and rm, one line for each sweep."""
+    """Return a text about deleted files, one line for each sweep."""
     from sweep.spec.sections import size_text
     from sweep.views.formatting import plural
     from trainables.errors import printable

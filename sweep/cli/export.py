@@ -73,7 +73,10 @@ def _export(
     episodes: int,
     **_: Any,
 ) -> dict[str, Any]:
-    """Export the model, and register it if requested. Returns the card for the answer."""
+    """Export the model and print progress; register it if requested.
+
+    Returns the card for the answer.
+    """
     from sweep.core.errors import SweepError
     from sweep.driver.tracking import sync
     from sweep.operations.models import export
@@ -100,7 +103,10 @@ def _export(
 
 
 def _throttle(show: Callable[[str], None], every_s: float) -> Callable[[str], None]:
-    """Return a function that shows a text if the last one was shown at least `every_s` ago."""
+    """Return a function that passes a text to `show` at most every `every_s` seconds.
+
+    Other texts are dropped.
+    """
     last = time.monotonic()
 
     def say(text: str) -> None:
@@ -148,11 +154,11 @@ def play(name: str, root: Path, **given: Any) -> None:
             data = export.play(Path(name), how)
         else:
             data = trained.play(options.find_sweep(root, name), choice, how)
-        answer(data, trial_tables.played)
+        answer(data, trial_tables.played_text)
 
 
 def _refuse_choice(choice: "Choice") -> None:
-    """Raise UsageError if a trial or checkpoint of an exported folder was chosen."""
+    """Raise UsageError if a trial or checkpoint was chosen; an exported folder has one model."""
     for option, value in (("--trial", choice.trial), ("--checkpoint", choice.checkpoint)):
         if value != "best":
             raise click.UsageError(
@@ -227,7 +233,7 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _trusted_lines(trusted: Sequence[dict[str, Any]]) -> str:
-    """Render the trusted files, one line each."""
+    """Return a text about the trusted files, one line for each."""
     from trainables.errors import printable
 
     return "\n".join(

@@ -56,7 +56,7 @@ MOST_MOVES = 3
 
 
 class Kind(StrEnum):
-    """The subject of a line."""
+    """The kind of event that a line is about."""
 
     STARTED = "started"
     WAITS = "waits"
@@ -67,19 +67,19 @@ class Kind(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     NOTICE = "notice"
-    """A remark, for example about an unreachable tracker."""
+    """Message that is no event of a trial, for example about an unreachable tracker."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of text."""
+    """One line of text about an event."""
 
     kind: Kind
-    """Subject of the line, which decides its colour."""
+    """Kind of event, which decides the line's colour."""
     trial: int | None
-    """Number of the trial, or None if the line is about several or none."""
+    """Number of the trial; None if the line is about several or none."""
     text: str
-    """The text without the trial's number."""
+    """Text without the trial's number at its beginning."""
 
     def __str__(self) -> str:
         return self.text if self.trial is None else f"trial {self.trial} {self.text}"
@@ -95,10 +95,10 @@ _ENDED = {
 
 
 class Narrator:
-    """Converts records of the driver's history to lines.
+    """Converts new events of a history to lines of text.
 
-    A trial that continues from a rung gets a line only if the scheduler pauses trials there
-    (`waits`).
+    With `waits`, the scheduler pauses trials at rungs; only then are waits and continuations at a
+    rung reported.
     """
 
     def __init__(self, history: History, waits: bool = True) -> None:
@@ -109,14 +109,14 @@ class Narrator:
         self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
 
     def lines(self, records: Sequence[Recorded]) -> list[Line]:
-        """Return the lines for records that are already in the history."""
+        """Return the lines for events that were just added to the history."""
         lines: list[Line] = []
         for record in records:
             lines += self._line(record)
         return [*lines, *_moved_lines([r.event for r in records if isinstance(r.event, Moved)])]
 
     def _line(self, record: Recorded) -> Iterable[Line]:
-        """Return the lines for one record, except moves."""
+        """Return the lines for one event; none for a change of status alone."""
         match record.event:
             case Opened() as opened:
                 return self._opened_lines(opened)
@@ -128,7 +128,7 @@ class Narrator:
                 return ()
 
     def _opened_lines(self, event: Opened) -> Iterable[Line]:
-        """Yield lines for a slice that starts: a new trial, a new seed or a new goal."""
+        """Yield a line for a slice that starts a trial or seed, or continues to a new goal."""
         if is_test(event.replica):
             return
         if event.slice == 0 and self._replica(event).joined_at is not None:
@@ -143,7 +143,7 @@ class Narrator:
             yield Line(Kind.PROMOTED, event.trial, printable(event.reason))
 
     def _closed_lines(self, event: Closed) -> Iterable[Line]:
-        """Yield lines for a slice that ended."""
+        """Yield the lines for a slice that ended: skipped checkpoints, warnings and its result."""
         prefix = self._seed_prefix(event)
         for skipped in event.skipped:
             text = f"{prefix}skips a checkpoint: {printable(skipped)}"
@@ -165,17 +165,23 @@ class Narrator:
             yield Line(Kind.SAVED, event.trial, f"{prefix}is saved{standing}")
 
     def _explain_unsaved(self, event: Closed) -> Iterable[Line]:
-        """Yield one line, once, if trials cannot be ended early because they do not save."""
+        """Yield a line if the trial ran past its rung because it does not save.
+
+        Only once in a sweep.
+        """
         from sweep.driver import decisions  # commands that only look at a sweep need no driver
 
-        note = decisions.never_waited(self._replica(event), event)
+        note = decisions.unpaused_note(self._replica(event), event)
         if note and not self._noted_unsaved:
             self._noted_unsaved = True
             said = note.removeprefix("; it ")
             yield Line(Kind.NOTICE, event.trial, f"cannot be ended early: it {printable(said)}")
 
     def _warn_unmeasured(self, event: Closed) -> Iterable[Line]:
-        """Yield one line, once, if results lack the metric and no trial has it so far."""
+        """Yield a line if results lack the metric and no trial has it so far.
+
+        Only once in a sweep.
+        """
         metric = self._history.objective.metric
         unseen = not any(metric in row.metrics for row in event.rows)
         if unseen and event.rows and not self._warned and self._history.best is None:
@@ -185,18 +191,18 @@ class Narrator:
             yield Line(Kind.NOTICE, event.trial, f"cannot be compared: {printable(said)}")
 
     def _replica(self, event: Opened | Closed) -> Replica:
-        """Return the replica of an event."""
+        """Return the replica that an event is about."""
         return self._history.replica(event.trial, event.replica)
 
     def _seed_prefix(self, event: Closed) -> str:
-        """Return the seed of an event for its line; empty if the trial has only one."""
+        """Return words for the seed of an event; empty if its trial has one seed."""
         if is_test(event.replica):
             return f"test {event.replica - FIRST_TEST} "
         several = len(self._history.trials[event.trial].replicas) > 1
         return f"seed {event.replica} " if several else ""
 
     def _progress_suffix(self, event: Closed) -> str:
-        """Return the iterations and the score of an event's replica for its line."""
+        """Return words for iterations and score of an event's replica."""
         replica = self._replica(event)
         after, score = formatting.plural(replica.iteration, "iteration"), replica.score_at()
         if score is None:
@@ -206,7 +212,7 @@ class Narrator:
 
 
 def _moved_lines(moves: Sequence[Moved]) -> Iterable[Line]:
-    """Yield a line for each moved trial; all seeds of a trial move together."""
+    """Yield a line for each trial whose status changed; more than `MOST_MOVES` share one line."""
     for status in Status:
         same = list({move.trial: move for move in moves if move.status is status}.values())
         kind, word = _ENDED.get(status, (Kind.NOTICE, status.lower()))
@@ -245,20 +251,23 @@ _STYLES = {
 
 
 def make_view(console: Terminal) -> "View":
-    """Return a view: a table if lines can be redrawn, plain text otherwise."""
+    """Return a view that redraws a table, or prints lines if the console cannot be redrawn.
+
+    In a notebook it is a view below the cell.
+    """
     if in_notebook() and not console.is_live:
         return NotebookView(Terminal(sys.stdout, width=NOTEBOOK_WIDTH))
     return LiveView(console) if console.is_live else PlainView(console)
 
 
 def in_notebook() -> bool:
-    """Return true if this process is the kernel of a notebook."""
+    """Return true if this process is the IPython kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 
 class PlainView:
-    """Prints one line for each event."""
+    """A view that prints one line for each event; see `View`."""
 
     def __init__(self, console: Terminal) -> None:
         self._console = console
@@ -274,27 +283,27 @@ class PlainView:
         self._flush()
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """Print one line for each record of the history that is worth one."""
+        """Print the lines for new events, and queued messages."""
         for line in self._narrator.lines(records) if self._narrator else ():
             self._console.say(str(line))
         self._flush()
 
     def say(self, text: str) -> None:
-        """Queue a text, which the driver's thread prints at its next update."""
+        """Queue a message, which the driver's thread prints at its next update."""
         self._said.append(text)
 
     def end(self) -> None:
-        """Print the remaining texts."""
+        """Print the messages that are left."""
         self._flush()
 
     def _flush(self) -> None:
-        """Print all queued texts."""
+        """Print all queued messages."""
         while self._said:
             self._console.say(printable(self._said.popleft()))
 
 
 class LiveView:
-    """Displays running trials, progress, the best trial and the newest events, redrawn in place."""
+    """A view of running trials, progress, the best trial and new events, redrawn in place."""
 
     def __init__(self, console: Terminal) -> None:
         self._console = console
@@ -305,7 +314,7 @@ class LiveView:
         self._live: Live | _NotebookOutput | None = None
 
     def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
-        """Draw the first picture."""
+        """Start the display, and draw it for the first time."""
         self._context = context
         self._narrator = Narrator(context.history, context.scheduler.pauses)
         self._aim = Aim.of(context.scheduler, context.spec)
@@ -318,11 +327,11 @@ class LiveView:
         self._draw()
 
     def _screen(self) -> "Live | _NotebookOutput":
-        """Return the display for the pictures."""
+        """Return rich's display, on which the pictures are drawn."""
         return Live(console=self._console, auto_refresh=False, transient=True)
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """Log the records, and draw a picture if the last one is old enough."""
+        """Log the lines of new events, and draw the display if it is old enough."""
         for record in records:
             if isinstance(record.event, Opened | Reported):
                 self._trained_to[record.event.trial, record.event.replica] = record.time
@@ -332,18 +341,18 @@ class LiveView:
             self._draw()
 
     def say(self, text: str) -> None:
-        """Add a text to the log, for the next picture."""
+        """Add a message to the log, for the next picture."""
         self._log.append(Line(Kind.NOTICE, None, printable(text)))
 
     def end(self) -> None:
-        """Replace the table by the newest events."""
+        """Remove the display, and print the newest events."""
         if self._live is not None:
             self._live.stop()
             self._live = None
             self._console.show(title(self._context), *self._log_lines(is_kept=True))
 
     def _draw(self) -> None:
-        """Draw the current state, and compute when to draw the next time."""
+        """Draw the present state, and decide when to draw again: later if drawing was slow."""
         began = time.monotonic()
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
@@ -351,7 +360,7 @@ class LiveView:
         self._next_at = ended + REDRAW_S * max(1.0, (ended - began) / PICTURE_S)
 
     def _picture(self) -> RenderableType:
-        """Return the current picture."""
+        """Return the present picture: title, running trials, progress, best trial and log."""
         context = self._context
         notes = self._notes.read(context.folder, context.history)
         now = ledger.now()
@@ -372,7 +381,7 @@ class LiveView:
         return Group(*shown, Text(), *self._log_lines())
 
     def _running(self, rows: list[overview.Data]) -> list[RenderableType]:
-        """Return the table of running trials, as many as the screen has room for."""
+        """Return the table of running trials, cut to the height of the screen."""
         room = max(1, self._console.height - _OTHER_LINES)
         objective = self._context.history.objective
         shown: list[RenderableType] = [
@@ -383,7 +392,10 @@ class LiveView:
         return shown
 
     def _bar(self, share: float, elapsed: float) -> RenderableType:
-        """Return the progress bar with elapsed and remaining time and the number of trials."""
+        """Return the progress bar for a `share` from 0 to 1 of the work, after `elapsed` seconds.
+
+        It also has the time left and the number of trials.
+        """
         history = self._context.history
         left = progress.time_left(elapsed, share, self._began_with)
         rest = "" if left is None else f", about {formatting.duration(left)} left"
@@ -395,7 +407,7 @@ class LiveView:
         )
         counts = tables.counts_text(overview.status_counts(history))
         bred = len(history.trials) - history.searched_count
-        started = formatting.started(history.searched_count, bred, history.wanted)
+        started = formatting.trials_text(history.searched_count, bred, history.wanted)
         if history.final_evaluation:
             counts, started = (
                 "",
@@ -404,7 +416,10 @@ class LiveView:
         return Group(bar, Text(f"{started}: {counts}" if counts else started))
 
     def _log_lines(self, is_kept: bool = False) -> list[Text]:
-        """Return the newest events, one line each; if `is_kept`, notices are not cut."""
+        """Return the newest events, one line each.
+
+        If `is_kept`, messages are not cut at the width.
+        """
         lines = [unwrapped(str(line), _STYLES.get(line.kind, "")) for line in self._log]
         for line, event in zip(lines, self._log, strict=True):
             if not (is_kept and event.kind is Kind.NOTICE):  # its advice is at its end
@@ -413,15 +428,15 @@ class LiveView:
 
 
 class NotebookView(LiveView):
-    """Displays the same as `LiveView`, below the cell of a notebook."""
+    """A view with the same display as `LiveView`, below the cell of a notebook."""
 
     def _screen(self) -> "_NotebookOutput":
-        """Return the display for the pictures."""
+        """Return the output of the cell, on which the pictures are drawn."""
         return _NotebookOutput(self._console)
 
 
 class _NotebookOutput:
-    """The output of a notebook's cell, as text that is replaced."""
+    """The output of a notebook's cell, as text that is replaced; stands in for rich's `Live`."""
 
     def __init__(self, console: Terminal) -> None:
         self._console = console
@@ -434,7 +449,7 @@ class _NotebookOutput:
         self._handle = display({"text/plain": ""}, raw=True, display_id=True)
 
     def update(self, picture: RenderableType, *, refresh: bool = False) -> None:
-        """Replace the cell's output by a picture."""
+        """Replace the cell's output by a picture; `refresh` is there as in rich's `Live`."""
         with self._console.capture() as captured:
             self._console.print(picture)
         self._handle.update({"text/plain": captured.get()}, raw=True)
@@ -445,7 +460,7 @@ class _NotebookOutput:
 
 
 def title(context: "DriverContext") -> Text:
-    """Return the sweep's name, its searcher, scheduler and metric, and its folder."""
+    """Return the line with name, searcher, scheduler, metric and folder of the sweep."""
     spec = context.spec
     how = f"{spec.searcher.name} · {spec.scheduler.name} · {spec.mode} {printable(spec.metric)}"
     where = printable(str(context.folder.path))
@@ -453,14 +468,14 @@ def title(context: "DriverContext") -> Text:
 
 
 def current_status(folder: Folder, notes: progress.NewestNotes | None = None) -> overview.Data:
-    """Return the data for `sweep status`; `notes` caches the progress files."""
+    """Read the data for `sweep status`; `notes` caches the progress files between calls."""
     sweep = lookup.read(folder, curves=False)
     read = (notes or progress.NewestNotes()).read(folder, sweep.history)
     return overview.status(sweep, read, time.time())
 
 
 def watch(folder: Folder, console: Terminal) -> None:
-    """Display the status until the sweep stops or Ctrl-C; in a pipe only once."""
+    """Redraw the status every second until no driver runs or Ctrl-C; print it once in a pipe."""
     notes = progress.NewestNotes()
     data = current_status(folder, notes)
     if not console.is_live:

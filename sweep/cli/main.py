@@ -75,12 +75,12 @@ _PLAIN_WORDS = {
 
 
 class _GroupedCommands(click.Group):
-    """A group that lists its commands by purpose."""
+    """The group of all commands, whose help lists them by purpose."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; for a name from another program, raise an error with our name."""
+        """Find the command in `args`; an error names ours if the name is another program's."""
         if args[0] in _OTHER_NAMES:
             ctx.fail(f"No such command '{args[0]}'; here it is `sweep {_OTHER_NAMES[args[0]]}`")
         return super().resolve_command(ctx, args)
@@ -132,7 +132,7 @@ def entry() -> int:
 
 
 def _exit_at_once(codes: Sequence[int]) -> None:
-    """Flush the output, and end the process with the exit code."""
+    """Flush the output, and end the process with the exit code in `codes`, if there is one."""
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -144,7 +144,7 @@ def _exit_at_once(codes: Sequence[int]) -> None:
 
 
 def _with_help(error: click.ClickException) -> str:
-    """Return an error's message in plain words, with the help command if click found the error."""
+    """Return an error's message in plain words; an error of click's gets the command for help."""
     message, context = error.format_message(), getattr(error, "ctx", None)
     for words, plain in _PLAIN_WORDS.items():
         message = message.replace(words, plain)
@@ -208,7 +208,7 @@ def _open_null(number: int) -> int:
 
 
 def _silence_if_lost() -> None:
-    """Discard buffered output that cannot be written, before the interpreter fails on it."""
+    """Discard buffered output if it cannot be written, before the interpreter fails on it."""
     from sweep.cli.terminal import silence
 
     try:
@@ -218,7 +218,7 @@ def _silence_if_lost() -> None:
 
 
 def _report_error(error: Exception) -> int:
-    """Print one line for an expected error, a traceback for others. Returns the exit code."""
+    """Print one line for an expected error, a traceback for any other; return the exit code."""
     from sweep.core.errors import Mistakes, SweepError, remedy
     from trainables.errors import ConfigError, TrainableError
 
@@ -240,7 +240,7 @@ def _report_error(error: Exception) -> int:
 
 
 def _describe_permission(path: str) -> str:
-    """Return a message about a forbidden path, with its owner and a remedy."""
+    """Return a message about a path that may not be used, with its owner and a remedy."""
     import pwd
 
     there = Path(path).absolute()
@@ -260,7 +260,7 @@ def _describe_permission(path: str) -> str:
 
 
 def _print_error(message: str, code: int) -> int:
-    """Print a message as one line on standard error. Returns `code`."""
+    """Print a message as one line on standard error, and return `code`."""
     from sweep.core.errors import shorten_message
     from trainables.errors import printable
 

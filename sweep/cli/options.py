@@ -31,7 +31,10 @@ Answer = Callable[[Any, Callable[[Any], Any]], None]
 def check_waitable(
     _context: click.Context, _option: click.Parameter, value: float | None
 ) -> float | None:
-    """Return a number of seconds, or None unchanged; BadParameter if timers do not accept it."""
+    """Check an option's number of seconds, as a callback of click.
+
+    Raises BadParameter if timers do not accept it.
+    """
     if value is not None and not value <= threading.TIMEOUT_MAX:  # FloatRange accepts NaN
         longest = f"at most {threading.TIMEOUT_MAX:.0f}"
         raise click.BadParameter(f"cannot wait {value:g} seconds; allowed is {longest}.")
@@ -39,7 +42,10 @@ def check_waitable(
 
 
 def check_parent(_context: click.Context, _option: object, value: Path | None) -> Path | None:
-    """Return the path of a file to write, or None; BadParameter if its folder is missing."""
+    """Check that the folder of a file to write exists, as a callback of click.
+
+    Raises BadParameter if it does not.
+    """
     if value is not None and not value.parent.is_dir():
         raise click.BadParameter(f"there is no folder {str(value.parent)!r}; create it first.")
     return value
@@ -61,7 +67,7 @@ csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print comma-sep
 
 
 def sweep_options(command: F) -> F:
-    """Add the options ``--root`` and ``--json`` to a command, after all others."""
+    """Add the options ``--root`` and ``--json``, after all others; a decorator of commands."""
     return root_option(json_option(command))
 
 
@@ -82,7 +88,7 @@ timeout_option = click.option(
 
 
 def wait_option(seconds: float, subject: str) -> Callable[[F], F]:
-    """Return the option ``--wait`` with default `seconds`; its help says what is waited for."""
+    """Return the option ``--wait`` with the default `seconds`; its help names the `subject`."""
     return click.option(
         "--wait",
         type=click.FloatRange(min=0),
@@ -94,7 +100,10 @@ def wait_option(seconds: float, subject: str) -> Callable[[F], F]:
 
 
 def pool_options(command: F) -> F:
-    """Add the options ``--pool`` and ``--address`` to a command; `pool` combines their values."""
+    """Add the options ``--pool`` and ``--address``; a decorator of commands.
+
+    `pool` combines their values.
+    """
     for option in (
         click.option(
             "--address",
@@ -114,13 +123,10 @@ def pool_options(command: F) -> F:
 
 
 def pool(options_given: dict[str, Any]) -> str | None:
-    """Return the options ``--pool`` and ``--address`` as ``NAME@ADDRESS`` or ``NAME``.
+    """Combine the values of ``--pool`` and ``--address`` to ``NAME@ADDRESS`` or ``NAME``.
 
-    Returns:
-        None if neither was given; ``@ADDRESS`` if only the address was given.
-
-    Raises:
-        BadConfig: one of them is empty, for example because of an unset shell variable.
+    Returns None if neither was given; ``@ADDRESS`` if only the address was given. Raises BadConfig
+    if one of them is empty, for example because of an unset shell variable.
     """
     from sweep.core.errors import BadConfig
 
@@ -135,7 +141,7 @@ def pool(options_given: dict[str, Any]) -> str | None:
 
 
 def service_options(command: F) -> F:
-    """Add the options ``--tracking-uri``, ``--storage`` and ``--checkpoints`` to a command."""
+    """Add the options ``--tracking-uri``, ``--storage`` and ``--checkpoints``; a decorator."""
     for option in (
         click.option(
             "--checkpoints",
@@ -181,7 +187,7 @@ max_disk_option = click.option(
 
 
 def override_options(command: F) -> F:
-    """Add the options that change a spec to a command."""
+    """Add the options that change keys of a spec, such as ``--set``; a decorator of commands."""
     for option in (
         click.option("--trials", type=int, metavar="N", help="Total number of trials."),
         click.option("--seed", type=int, metavar="S", help="Seed of all random numbers."),
@@ -193,7 +199,7 @@ def override_options(command: F) -> F:
 
 
 class SpaceCommand(click.Command):
-    """A command with a search space as an argument; its help lists the shipped ones."""
+    """Class of commands with a search space as argument; their help lists the shipped ones."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names of the shipped search spaces after the options."""
@@ -205,7 +211,7 @@ class SpaceCommand(click.Command):
 
 
 def overrides(options_given: dict[str, Any]) -> "list[Override]":
-    """Return the overrides given by the options of `override_options`, ``--set`` first."""
+    """Return the overrides from the options of `override_options`, those of ``--set`` first."""
     from sweep.spec import Override
 
     named = [
@@ -218,7 +224,7 @@ def overrides(options_given: dict[str, Any]) -> "list[Override]":
 
 
 def read_stop(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the values of the option ``--stop``."""
+    """Parse the values of the option ``--stop``: criterion → new value."""
     from sweep.spec import Override
 
     read = [Override.parse(text, "--stop", "timesteps_total=200000") for text in texts]
@@ -226,7 +232,10 @@ def read_stop(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def read_budget(options_given: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the options ``--budget`` and ``--max-disk``."""
+    """Parse the options ``--budget`` and ``--max-disk``, as fields of `Launch`.
+
+    Raises BadConfig if invalid.
+    """
     from sweep.core.errors import Place, Source
     from sweep.spec import Budget, CheckpointPolicy, Override
     from sweep.spec.validation import validate
@@ -234,7 +243,7 @@ def read_budget(options_given: dict[str, Any]) -> dict[str, Any]:
     read = [Override.parse(text, "--budget", "time_s=7200") for text in options_given["budget"]]
     changes = {override.path: override.value for override in read}
     said = Source(marks={(): Place("--budget")})
-    Budget().changed(changes, said)
+    Budget().with_changes(changes, said)
     size = {"max_disk": options_given["max_disk"]}
     policy = validate(CheckpointPolicy, size, Source(marks={(): Place("--max-disk")}))
     return {"budget": changes, "max_disk": policy.max_disk}
@@ -244,11 +253,11 @@ def read_budget(options_given: dict[str, Any]) -> dict[str, Any]:
 def open_answer(
     as_json: bool, as_csv: bool = False, columns: Sequence[str] = ()
 ) -> Iterator[Answer]:
-    """Yield the function ``answer(data, renderer)``, which prints JSON, CSV or the renderer's text.
+    """Yield the function ``answer(data, renderer)``, which prints the command's answer.
 
-    With JSON, all other output goes to standard error until the answer is printed, also that of
-    child processes and of libraries in C, and so does what is printed at the exit. If a renderer
-    returns a string, its lines are not wrapped.
+    It prints JSON, CSV or the renderer's text. With JSON, all other output goes to standard error
+    until then, also that of child processes and of libraries in C, and so does the output at the
+    exit. If a renderer returns a string, its lines are not wrapped.
 
     Args:
         columns: first columns of the CSV, even without rows.
@@ -269,7 +278,10 @@ def open_answer(
         until_answered.close()
         terminal = Terminal(stream)
         if as_json or as_csv:
-            written = csv_text(data, columns) if as_csv else json_text(data)
+            if as_csv:
+                written = csv_text(data, columns)
+            else:  # NaN and infinity become null
+                written = json.dumps(_finite(data), allow_nan=False, indent=2)
             if terminal.is_terminal:  # control characters in the data must not reach a terminal
                 written = "\n".join(map(printable, written.split("\n")))
             terminal.file.write(written.rstrip("\n") + "\n")
@@ -291,7 +303,10 @@ def open_answer(
 
 @contextlib.contextmanager
 def _redirect_descriptor(stream: TextIO) -> Iterator[None]:
-    """Redirect descriptor 1, which child processes inherit, to standard error."""
+    """Redirect descriptor 1, which child processes inherit, to standard error inside the block.
+
+    `stream` is the standard output.
+    """
     stream.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -305,19 +320,14 @@ def _redirect_descriptor(stream: TextIO) -> Iterator[None]:
 
 
 def _divert_output() -> None:
-    """Send whatever else this process prints to standard error."""
+    """Redirect all further output of this process to standard error; runs at its exit."""
     with contextlib.suppress(OSError, ValueError):  # one of them is closed
         sys.stdout.flush()
         os.dup2(2, 1)
 
 
-def json_text(data: Any) -> str:
-    """Return data as JSON; NaN and infinity become null."""
-    return json.dumps(_finite(data), allow_nan=False, indent=2)
-
-
 def _finite(data: Any) -> Any:
-    """Return data with null for each number that is not finite."""
+    """Return nested data with None in place of each number that is not finite."""
     from sweep.views import formatting
 
     if isinstance(data, Mapping):
@@ -346,9 +356,9 @@ def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> 
 
 
 def _flatten(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield name and value of each cell of a row, with ``/`` in names of nested values.
+    """Yield column and value of each cell of a row; nested values have columns with ``/``.
 
-    `before` is the name of the mapping that contains them, empty at the top.
+    `before` is the beginning of the columns, empty at the top. Lists and booleans become JSON.
     """
     for key, value in row.items():
         if isinstance(value, Mapping):
@@ -360,7 +370,7 @@ def _flatten(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
 
 
 def say(text: str) -> None:
-    """Print a message on standard error, if that is still open."""
+    """Print a message on standard error, if that is still open; errors of output are ignored."""
     with contextlib.suppress(OSError):
         click.echo(f"sweep: {text}", err=True)
 
@@ -371,9 +381,9 @@ _EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
 
 @contextlib.contextmanager
 def progress() -> Iterator[tuple[Callable[[str], None], float]]:
-    """Yield a function that shows a progress text, and the seconds between its calls.
+    """Yield a function that shows a text about progress, and the seconds between its calls.
 
-    The text is shown on standard error.
+    On a terminal the text is one line on standard error that is replaced.
     """
     from rich.text import Text
 
@@ -396,9 +406,10 @@ IMPORT_S = 1.0
 def announcing_imports(
     parsed: "Callable[[SweepSpec], None]" = lambda _spec: None,
 ) -> "Iterator[Callable[[SweepSpec], None]]":
-    """Yield a function to call with the spec before its imports; long imports are reported.
+    """Yield a function to call with the parsed spec, before its trainable is imported.
 
-    The function `parsed` is also called with the spec.
+    It calls `parsed` with the spec. If the block has not ended `IMPORT_S` seconds later, a message
+    says that packages are being imported.
     """
     timers: list[threading.Timer] = []
 
@@ -418,7 +429,10 @@ def announcing_imports(
 
 
 def find_sweep(root: Path, name: str) -> "Folder":
-    """Return the folder of an existing sweep; UnknownName if it does not exist."""
+    """Return the folder of an existing sweep in `root`.
+
+    Raises UnknownName if there is none of this name.
+    """
     from sweep.ledger import folder
 
     return folder.find(root, name)

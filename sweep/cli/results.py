@@ -76,12 +76,12 @@ def results(names: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> 
         _compare(names, root, as_json, as_csv)
         return
     with options.open_answer(as_json, as_csv, overview.RESULTS) as answer:
-        data = overview.results(_without_curves(options.find_sweep(root, names[0])))
+        data = overview.results(_read_without_curves(options.find_sweep(root, names[0])))
         answer([_without_config(row) for row in data["trials"]] if as_csv else data, tables.results)
 
 
 def _compare(names: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> None:
-    """Print several sweeps side by side."""
+    """Print the comparison of several sweeps as a table, JSON or CSV."""
     from sweep.cli import tables
     from sweep.views import comparison, lookup
 
@@ -92,8 +92,8 @@ def _compare(names: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) ->
         answer(rows if as_csv else data, tables.comparison)
 
 
-def _without_curves(folder: "Folder") -> "Sweep":
-    """Read the sweep without its curves, for a command that ends soon."""
+def _read_without_curves(folder: "Folder") -> "Sweep":
+    """Read a sweep without learning curves, and freeze the garbage collector until the end."""
     import gc
 
     from sweep.views import lookup
@@ -104,7 +104,7 @@ def _without_curves(folder: "Folder") -> "Sweep":
 
 
 def _without_config(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a trial's row without the settings that all trials share."""
+    """Return a trial's row of results without the settings that all trials share."""
     return {key: value for key, value in row.items() if key != "config"}
 
 
@@ -164,12 +164,12 @@ def best(name: str, **given: Any) -> int:
             overview.best_trial(past, folder)  # raises UsageError without a score
             wanted = FinalEvaluation(given["test_seeds"], given["top"] or TESTED)
             code = _run_final_evaluation(folder, wanted, given, past)
-        answer(overview.best(_without_curves(folder)), trial_tables.best)
+        answer(overview.best(_read_without_curves(folder)), trial_tables.best)
     return code
 
 
 def _refuse_test_options(options_given: dict[str, Any]) -> None:
-    """Raise BadConfig for options that are only allowed with ``--test-seeds``."""
+    """Raise BadConfig if an option was given that needs ``--test-seeds``."""
     from sweep.core.errors import BadConfig
 
     for option in ("top", "jobs", "pool", "address", "timeout"):
@@ -187,7 +187,10 @@ def _run_final_evaluation(
     options_given: dict[str, Any],
     history: "History",
 ) -> int:
-    """Run the final evaluation with the pool of the search. Returns the exit code."""
+    """Run the driver of a final evaluation, by default with the pool of the search.
+
+    Returns the exit code.
+    """
     from sweep import pools
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
@@ -245,7 +248,7 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
 
     with options.open_answer(as_json) as answer:
         data = explanation.schedule(lookup.read(options.find_sweep(root, name)), trial)
-        written = explanation.text(data)
+        written = explanation.schedule_yaml(data)
         if out is not None:
             out.write_text(written, encoding="utf-8")
             written = f"{len(data['schedule'])} steps in {out}"
@@ -303,7 +306,7 @@ def report(
     sweep, seconds = _write_page(folder, path, watch)
     click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
     with contextlib.suppress(KeyboardInterrupt):
-        while watch and page.runs(sweep):
+        while watch and page.is_driven(sweep):
             _wait_while_driven(folder, max(WATCH_S, 5 * seconds))
             sweep, seconds = _write_page(folder, path, watch)
         return
@@ -311,7 +314,7 @@ def report(
 
 
 def _write_comparison(names: tuple[str, ...], root: Path, path: Path) -> None:
-    """Write the page of several sweeps."""
+    """Write the HTML page of several sweeps to `path`, and print the path."""
     import time
 
     from sweep.operations.report import comparison, page
@@ -323,7 +326,7 @@ def _write_comparison(names: tuple[str, ...], root: Path, path: Path) -> None:
 
 
 def _write_pictures(folder: "Folder", target: Path) -> None:
-    """Write the report's pictures as PNG files, and print their paths."""
+    """Write the report's pictures as PNG files into `target`, and print their paths."""
     from sweep.operations.report import pictures
     from sweep.views import lookup
 
@@ -338,7 +341,7 @@ def _write_pictures(folder: "Folder", target: Path) -> None:
 
 
 def _wait_while_driven(folder: "Folder", seconds: float) -> None:
-    """Wait for `seconds`, or until no driver runs."""
+    """Wait for `seconds`, or until no driver runs any more."""
     import time
 
     from sweep.views import lookup
@@ -373,7 +376,10 @@ def curves(name: str, top: int, root: Path, as_json: bool) -> None:
 
 
 def _write_page(folder: "Folder", path: Path, watch: bool) -> "tuple[Sweep, float]":
-    """Write the report once. Returns the sweep and the duration in seconds."""
+    """Write the report to `path`; return the sweep that was read, and the duration in seconds.
+
+    With `watch`, the page reloads itself while a driver runs.
+    """
     import time
 
     from sweep.operations.report import page
@@ -381,6 +387,6 @@ def _write_page(folder: "Folder", path: Path, watch: bool) -> "tuple[Sweep, floa
 
     began = time.monotonic()
     sweep = lookup.read(folder)
-    reload_s = WATCH_S if watch and page.runs(sweep) else 0.0
+    reload_s = WATCH_S if watch and page.is_driven(sweep) else 0.0
     page.write(path, page.build(sweep, time.time(), reload_s))
     return sweep, time.monotonic() - began

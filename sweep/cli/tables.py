@@ -44,14 +44,14 @@ Column = tuple[str, str, Callable[[Any], str | Text]]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows below titles, without borders; in a pipe rendered as plain text, uncut."""
+    """A table without borders, which rich draws on a terminal and which is plain text in a pipe."""
 
     rows: Sequence[Sequence[str | Text]]
-    """Cells of each row."""
+    """Cells of each row, in the order of the columns."""
     columns: Sequence[Column]
-    """One entry for each cell of a row."""
+    """Title, kind and cell function of each column, see `Column`."""
     head: bool
-    """True to show the titles."""
+    """True to show the titles above the rows."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = None if console.is_terminal else self._lines(options.max_width)
@@ -76,12 +76,12 @@ class Table:
         if sum(widths) + 2 * len(widths) > width:
             return None
         right = [kind == "r" for _, kind, _ in self.columns]
-        return ["  ".join(map(_justified, row, widths, right)) for row in rows]
+        return ["  ".join(map(_justify, row, widths, right)) for row in rows]
 
     def _is_too_wide(self, limit: int) -> bool:
-        """Return true if wrapped columns would become too narrow to read.
+        """Return true if columns that are wrapped would become too narrow to read.
 
-        `limit` is the width of the screen in columns.
+        `limit` is the width of the screen in characters.
         """
         needed, wrapped = 0, 0
         for place, (title, kind, _) in enumerate(self.columns):
@@ -115,7 +115,7 @@ class Table:
             yield from (Padding(one, (0, 0, 0, 2)) for one in ([line] if above else words))
 
     def _draw(self) -> rich.table.Table:
-        """Return the table as a table of rich."""
+        """Return the table as one of rich's."""
         drawn = rich.table.Table(
             box=None,
             pad_edge=False,
@@ -133,23 +133,23 @@ class Table:
 
 
 def table(rows: Iterable[Any], *columns: Column, head: bool = True) -> Table:
-    """Return a table with one row for each of `rows`; `head` is true to show the titles."""
+    """Return a table with one row for each of `rows`; `head` says if titles are shown."""
     return Table([[cell(row) for _, _, cell in columns] for row in rows], columns, head)
 
 
-def _justified(text: str, width: int, right: bool) -> str:
-    """Return text padded to a width, on the left if `right`."""
+def _justify(text: str, width: int, right: bool) -> str:
+    """Return text padded with blanks to a width, on the left if `right`."""
     blanks = " " * (width - cell_len(text))
     return f"{blanks}{text}" if right else f"{text}{blanks}"
 
 
 def _one_line(cell: str | Text) -> str | Text:
-    """Return a cell without line breaks and control characters."""
+    """Return a text cell without line breaks and control characters; rich text is unchanged."""
     return printable(cell) if isinstance(cell, str) else cell
 
 
 def _cell(cell: str | Text, kind: str) -> Text:
-    """Return a cell as rich text that is wrapped or cut."""
+    """Return a cell as rich text that is wrapped or cut, by its column's `kind`."""
     text = Text(cell) if isinstance(cell, str) else cell
     text.overflow = "fold" if kind == "wrap" else "ellipsis"
     text.no_wrap = kind != "wrap"
@@ -157,7 +157,7 @@ def _cell(cell: str | Text, kind: str) -> Text:
 
 
 def section(title: str, lines: Sequence[str], style: str = "bold") -> list[RenderableType]:
-    """Return a title with indented lines below it; nothing if there are no lines."""
+    """Return an empty line, a title, and indented lines below it; nothing if there are no lines."""
     if not lines:
         return []
     text = "\n".join(f"  {printable(line)}" for line in lines)
@@ -165,12 +165,12 @@ def section(title: str, lines: Sequence[str], style: str = "bold") -> list[Rende
 
 
 def status_text(value: str) -> Text:
-    """Return a status or state in its colour."""
+    """Return the status of a trial, or the state of a sweep, in lower case and in its colour."""
     return Text(value.lower(), style=_STYLES.get(value, ""))
 
 
 def overviews(rows: Sequence[Data], root: str) -> RenderableType:
-    """Render `sweep ls`."""
+    """Render `sweep ls`, one row for each sweep; a hint if there are none."""
     if not rows:
         return f"no sweeps in {printable(root)}; start one with `sweep run quickstart`"
     return table(
@@ -216,23 +216,23 @@ def status(data: Data) -> RenderableType:
 
 
 def exhausted_line(data: Data) -> list[Text]:
-    """Return the reason why the space has no more points; nothing if it has."""
+    """Return a line with the reason why the space has no more points; nothing if it has some."""
     reason = data["exhausted"]
     return [Text(f"nothing is left to search: {printable(reason)}")] if reason else []
 
 
 def change_lines(changes: Sequence[Data]) -> list[Text]:
-    """Return a line for each change of the space and of the end."""
+    """Return a line for each change of the space or of the stopping criteria."""
     return [Text(printable(change["text"])) for change in changes]
 
 
 def progress_line(data: Data) -> str:
-    """Return the progress of the sweep, on one line."""
+    """Return one line: trials by status, share of the work done, slots, time left."""
     jobs = ""
     if data["jobs"] is not None:
         jobs = f"{formatting.plural(data['jobs'], 'job')} ({printable(data['pool'] or '?')})"
     parts = [
-        formatting.started(data["trials"], data["bred"], data["wanted"]),
+        formatting.trials_text(data["trials"], data["bred"], data["wanted"]),
         counts_text(data["counts"]),
         f"{data['fraction']:.0%} of the work" if data["state"] != "finished" else "",
         jobs,
@@ -243,12 +243,12 @@ def progress_line(data: Data) -> str:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """Return counts in words, for example ``3 running, 12 paused``."""
+    """Return status → number of trials in words, for example ``3 running, 12 paused``."""
     return ", ".join(f"{count} {status.lower()}" for status, count in counts.items())
 
 
 def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
-    """Return a table with one line per running trial."""
+    """Return the table of running trials, one row each."""
     counted = time_attr != "training_iteration"
     goal = formatting.last_part(time_attr) if counted else "rung"
     on_cluster = any(row["worker"] for row in rows)
@@ -266,13 +266,13 @@ def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
 
 
 def _goal_cell(row: Data, counted: bool) -> str:
-    """Return the cell for a trial's goal, with its progress if `counted`."""
+    """Return the cell with a trial's goal; if `counted`, with the time reached so far."""
     goal = "end" if row["goal"] is None else formatting.count(row["goal"])
     return f"{formatting.count(row['time'])} / {goal}" if counted else goal
 
 
 def best_lines(best: Data) -> list[Text]:
-    """Return the best trial so far on one line; with several objectives, the front on another."""
+    """Return a line about the best trial so far; with several objectives, one about the front."""
     others = "".join(
         f", {printable(path)} {formatting.number(value)}"
         for path, value in best.get("objectives", {}).items()
@@ -288,21 +288,22 @@ def best_lines(best: Data) -> list[Text]:
 
 
 def _line(title: str, text: str, note: str = "") -> Text:
-    """Return a line that is cut off at the width of the screen."""
+    """Return a line with a bold title and a dim note, cut at the width of the screen."""
     return Text.assemble(
         (title, "bold"), f"  {text}", (note, "dim"), no_wrap=True, overflow="ellipsis"
     )
 
 
 def _expected(best: Data) -> str:
-    """Return the expected score of the best trial for its line; empty if it is unknown."""
+    """Return words for the best trial's expected score on a new seed; empty if it is unknown."""
     if best["expected_error"] is None:
         return ""
-    return f", on a new seed {formatting.give_or_take(best['expected'], best['expected_error'])}"
+    expected = formatting.with_standard_error(best["expected"], best["expected_error"])
+    return f", on a new seed {expected}"
 
 
 def results(data: Data) -> RenderableType:
-    """Render `sweep results`."""
+    """Render `sweep results`: a title and the ranking of all trials."""
     is_expected = any(row["expected_error"] is not None for row in data["trials"])
     by_score = "best on a new seed first" if is_expected else "best first"
     order = by_score if data["front"] is None else "front by front"
@@ -312,7 +313,7 @@ def results(data: Data) -> RenderableType:
 
 
 def front_line(front: Sequence[int] | None) -> list[Text]:
-    """Return a line with the trials of the front; no line for None, if there is one objective."""
+    """Return a line with the trials of the front; nothing for None, with one objective."""
     if front is None:
         return []
     numbers = ", ".join(str(number) for number in front) or "none yet"
@@ -354,19 +355,24 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
 
 
 def _expected_cell(row: Data) -> str:
-    """Return the cell with the expected score on a new seed and its error."""
-    return formatting.give_or_take(row["expected"], row["expected_error"])
+    """Return the cell with a trial's expected score on a new seed, and its standard error."""
+    return formatting.with_standard_error(row["expected"], row["expected_error"])
 
 
 def _other_score(path: str, row: Data) -> str:
-    """Return the cell with the score in the objective `path`."""
+    """Return the cell with a trial's score in the objective `path`."""
     return formatting.number(row["objectives"][path])
 
 
 def summary(data: Data, python: bool = False) -> RenderableType:
-    """Render the end of `sweep run` and `sweep resume`, with advice for Python if `python`."""
+    """Render the end of `sweep run` and `sweep resume`: result, best trials, next commands.
+
+    If `python`, advice is given as calls in Python.
+    """
     name = printable(data["name"])
-    ended = f"{data['outcome']}: {formatting.started(data['trials'], data['bred'], data['wanted'])}"
+    ended = (
+        f"{data['outcome']}: {formatting.trials_text(data['trials'], data['bred'], data['wanted'])}"
+    )
     facts = [ended, counts_text(data["counts"]), formatting.duration(data["seconds"])]
     if data["steps"] is not None:
         facts.append(f"{formatting.count(data['steps'])} environment steps")
@@ -389,12 +395,12 @@ def summary(data: Data, python: bool = False) -> RenderableType:
 
 
 def has_no_score(data: Data) -> bool:
-    """Return true if a sweep finished without a score."""
+    """Return true if a sweep has finished and none of its trials has a score."""
     return bool(data["outcome"] == "finished" and data["counts"] and not data["top"])
 
 
 def _not_shown(data: Data) -> list[Text]:
-    """Return a line with the number of omitted trials and the command that lists them."""
+    """Return a line with the number of trials that the ranking omits; nothing if it omits none."""
     left_out = sum(data["counts"].values()) - len(data["top"])
     if not left_out:
         return []
@@ -403,7 +409,7 @@ def _not_shown(data: Data) -> list[Text]:
 
 
 def _nothing_trained(data: Data, python: bool) -> str:
-    """Return the advice for a resumed sweep that had nothing left to train."""
+    """Return advice for a sweep that had nothing left to train."""
     where = f"{printable(data['name'])}{root_option(data['root'])}"
     if data["counts"].get(Status.FAILED):
         advice = f"`{_retry_command(data, python)}` tries the failed ones again"
@@ -419,7 +425,7 @@ def _nothing_trained(data: Data, python: bool) -> str:
 
 
 def _retry_command(data: Data, python: bool) -> str:
-    """Return the command, or the call in Python, that retries failed trials."""
+    """Return the command, or with `python` the call, that retries failed trials."""
     name = printable(data["name"])
     if not python:
         return f"sweep resume {name}{root_option(data['root'])} --retry-failed"
@@ -428,7 +434,7 @@ def _retry_command(data: Data, python: bool) -> str:
 
 
 def _next_steps(data: Data, python: bool) -> list[str]:
-    """Return lines with commands for a sweep that has ended."""
+    """Return lines with commands to continue, compare, report and export a sweep that has ended."""
     name = printable(data["name"])
     where = root_option(data["root"])
     lines = _continue_lines(data, python)
@@ -443,7 +449,7 @@ def _next_steps(data: Data, python: bool) -> list[str]:
 
 
 def _continue_lines(data: Data, python: bool) -> list[str]:
-    """Return one line for each command that sends, trains or explains what is missing."""
+    """Return lines with commands to send results, continue training and retry failures."""
     name = printable(data["name"])
     where = root_option(data["root"])
     lines = []
@@ -462,7 +468,7 @@ def _continue_lines(data: Data, python: bool) -> list[str]:
 
 
 def _trial_option(data: Data) -> str:
-    """Return the option for a trial of the front if there are several objectives; else empty."""
+    """Return ``--trial N`` for a trial of the front; empty with one objective."""
     if data["front"] is None:
         return ""
     front: Sequence[int] = data["front"] or [data["top"][0]["trial"]]
@@ -474,7 +480,7 @@ _CURVE_COLOURS = ("bold bright_blue", "yellow", "green", "magenta", "red", "cyan
 
 
 def curves(data: Data, drawing: Curves, size: tuple[int, int]) -> RenderableType:
-    """Render `sweep curves` on `size` (columns, lines)."""
+    """Render `sweep curves` on a screen of `size` (columns, lines); `drawing` has the curves."""
     title = Text(f"{printable(data['name'])}: {printable(data['metric'])}", style="bold")
     if not drawing.drawn:
         return Group(title, Text("no trial has reported it yet"))
@@ -507,13 +513,13 @@ def curves(data: Data, drawing: Curves, size: tuple[int, int]) -> RenderableType
 
 
 def _curve_colour(drawing: Curves, place: int) -> str:
-    """Return the colour of the curve at a place in the ranking, 0 for the best."""
+    """Return the colour of the curve with index `place` in the drawing, by its trial's rank."""
     rank = drawing.drawn[place].place
     return "dim" if rank is None else _CURVE_COLOURS[rank % len(_CURVE_COLOURS)]
 
 
 def comparison(data: Data) -> RenderableType:
-    """Return the text of `sweep results` for several sweeps."""
+    """Render `sweep results` for several sweeps: their best trials and these trials' settings."""
     shown: list[RenderableType] = [
         Text(f"{printable(data['metric'])} ({data['mode']}), the best trial of each sweep"),
         Text(),
@@ -527,7 +533,7 @@ def comparison(data: Data) -> RenderableType:
 
 
 def _best_of_sweeps(rows: Sequence[Data]) -> Table:
-    """Return the table with one line for each sweep."""
+    """Return the table with the best trial of each sweep."""
     return table(
         rows,
         ("sweep", "wrap", lambda row: printable(row["name"])),
@@ -542,7 +548,7 @@ def _best_of_sweeps(rows: Sequence[Data]) -> Table:
 
 
 def _settings_of_sweeps(data: Data) -> Table:
-    """Return the table with one line for each setting and one column for each sweep."""
+    """Return the table of settings: one row for each setting, one column for each sweep."""
     columns: list[Column] = [("setting", "wrap", printable)]
     for row in data["sweeps"]:
         columns.append((printable(row["name"]), "wrap", partial(comparisons.setting, row)))

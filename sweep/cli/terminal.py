@@ -18,7 +18,7 @@ _PIPE_WIDTH = 10_000
 
 
 class Terminal(Console):
-    """A console that continues when printing fails.
+    """Rich's console for a stream, which continues when output fails.
 
     Args:
         stream: output; a terminal gets styles and its own width.
@@ -41,7 +41,7 @@ class Terminal(Console):
         super().__init__(**{**chosen, **options})
 
     def show(self, *renderables: RenderableType, **options: Any) -> None:
-        """Print one below the other; texts of `unwrapped` are not wrapped."""
+        """Print renderables one below the other; lines of an `unwrapped` text are not wrapped."""
         shown = Group(*renderables)
         options = {"crop": False, **options}
         if self.is_terminal:
@@ -52,31 +52,31 @@ class Terminal(Console):
         self._write(captured.get())
 
     def say(self, text: str) -> None:
-        """Print plain text uncut; in a pipe this is ten times as fast as `show`."""
+        """Print a line of plain text uncut; in a pipe this is ten times as fast as `show`."""
         if self.is_terminal or "\t" in text:
             self.show(Text(text), soft_wrap=True)
         else:
             self._write(f"{Text(text).plain}\n")
 
     def _write(self, text: str) -> None:
-        """Write text without trailing blanks, and flush it."""
+        """Write text without trailing blanks in its lines, and flush it."""
         # A table's last column is padded with blanks, which a pipe does not need.
         self.file.write("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
         self.file.flush()
 
     @property
     def failure(self) -> OSError | None:
-        """Error of the first failed output; None while all outputs worked."""
+        """Error of the first output that failed; None if all worked."""
         return self._lasting.failure
 
     @property
     def is_live(self) -> bool:
-        """True if lines can be redrawn."""
+        """True if the stream is a terminal on which lines can be redrawn."""
         return self.is_terminal and not self.is_dumb_terminal
 
 
 def unwrapped(text: str, style: str = "") -> Text:
-    """Return text to paste or to parse, whose lines are not wrapped."""
+    """Return rich text whose lines are never wrapped or cut, such as commands to paste."""
     return Text(text, style=style, no_wrap=True, overflow="ignore")
 
 
@@ -86,7 +86,7 @@ def terminal() -> Terminal:
 
 
 class _LastingStream:
-    """A stream that discards output after an error."""
+    """A text stream that discards all output after the first error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -102,14 +102,14 @@ class _LastingStream:
             return len(text)
 
     def flush(self) -> None:
-        """Flush the stream; an error ends the output."""
+        """Flush the stream; after an error, output is discarded."""
         try:
             self._stream.flush()
         except OSError as error:
             self._end(error)
 
     def _end(self, error: OSError) -> None:
-        """Record an error, and discard further output."""
+        """Keep the first error in `failure`, and discard further output."""
         self.failure = self.failure or error
         silence(self._stream)
 
@@ -123,7 +123,7 @@ class _LastingStream:
 
 
 def silence(stream: TextIO) -> None:
-    """Discard the buffer of `stream` and everything that is written to it from now on."""
+    """Discard the buffer of `stream`, and all further output of its file descriptor."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         with contextlib.suppress(OSError, ValueError):  # no file behind it

@@ -78,7 +78,7 @@ def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
         with (folder / name).open("x", encoding="utf-8") as file:
             text = (templates / template).read_text(encoding="utf-8")
             if name == "space.yaml":
-                file.write(schema.modeline())
+                file.write(schema.MODELINE)
             file.write(_fill_template(text, name_from(folder.resolve().name)))
         click.echo(f"wrote {folder / name}")
     _write_schema(folder)
@@ -86,7 +86,7 @@ def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
 
 
 def _write_schema(folder: Path) -> None:
-    """Write the schema of specs into a folder that has none."""
+    """Write the JSON Schema of specs into a folder, unless it has one; print the path."""
     from sweep.operations import schema
 
     with (
@@ -98,7 +98,7 @@ def _write_schema(folder: Path) -> None:
 
 
 def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None) -> None:
-    """Write the spec for a file of another tool, and print what is left to do."""
+    """Write ``space.yaml`` for a file of another tool into `folder`; print what is left to do."""
     from sweep import spec as specs
     from sweep.core.errors import UsageError
     from sweep.driver.start import prepare
@@ -114,14 +114,14 @@ def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None)
     text = converted.text(source.name)
     folder.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
-        file.write(schema.modeline() + text)
+        file.write(schema.MODELINE + text)
     click.echo(f"wrote {path}")
     _write_schema(folder)
     for note in converted.notes:
         options.say(note)
     try:
-        prepare.checked(
-            schema.modeline() + text, str(path), [str(folder.resolve()), str(Path.cwd())]
+        prepare.prepare_text(
+            schema.MODELINE + text, str(path), [str(folder.resolve()), str(Path.cwd())]
         )
     except UsageError as error:
         options.say(f"complete the spec before the first run: {error}")
@@ -193,10 +193,10 @@ def run(space: str, **given: Any) -> int:
 def _early_workers(
     space: str, options_given: Mapping[str, Any]
 ) -> Iterator[Callable[["SweepSpec"], None]]:
-    """Start the sweep's first workers, which import in parallel on the other cores.
+    """Start the sweep's first worker processes, which import in parallel on the other cores.
 
     Yields a function to call with the spec: it starts as many workers as were requested and fit,
-    and lets them import the trainable.
+    and lets them import the trainable. Nothing is started for other pools than loky.
     """
     pool = options_given["pool"] or "loky"
     if options_given["dry_run"] or pool != "loky" or not _may_be_space(space):
@@ -227,7 +227,10 @@ def _early_workers(
 
 
 def _may_be_space(space: str) -> bool:
-    """Return true if a file for SPACE exists, so that a misspelt name is reported at once."""
+    """Return true if `space` names a file or a shipped search space.
+
+    A misspelt name is then reported before workers are started.
+    """
     shipped = resources.files("search_spaces") / f"{space}.yaml"
     with contextlib.suppress(OSError, ValueError):  # for example a name that is too long
         return Path(space).is_file() or shipped.is_file()
@@ -309,7 +312,7 @@ def resume(name: str, **given: Any) -> int:
 def _answer_result(
     result: "RunResult", folder: "Folder", answer: options.Answer, attach: str | None
 ) -> int:
-    """Print the result, and complete MLflow's copy. Returns the exit code."""
+    """Print the end of a driver, and start sending attachments to MLflow; return the exit code."""
     from sweep.cli import tables
     from sweep.history.events import Status
     from sweep.operations.mlflow import attaching
@@ -323,7 +326,7 @@ def _answer_result(
 
 
 def summary(result: "RunResult", folder: "Folder") -> dict[str, Any]:
-    """Return the data of a driver's end for `sweep.cli.tables.summary`."""
+    """Return the data of a driver's end for `tables.summary`."""
     from sweep.driver.start import launch
     from sweep.views import overview
 

@@ -27,7 +27,7 @@ from trainables.errors import printable
 
 
 def final_evaluation_remarks(data: Data) -> Iterator[str]:
-    """Yield the remarks of `sweep best` on a trial's seeds and its final evaluation."""
+    """Yield lines on the expected score, the seeds and the final evaluation of the best trial."""
     several = [formatting.number(score) for score in data["scores"]]
     yield from _pick_lines(data)
     if len(several) > 1:
@@ -42,12 +42,15 @@ def final_evaluation_remarks(data: Data) -> Iterator[str]:
 
 
 def _pick_lines(data: Data) -> Iterator[str]:
-    """Yield a line on the expected score, with the share of luck, and a line on the runner-up."""
+    """Yield a line on the expected score and the part of luck, and one on the runner-up.
+
+    Nothing is yielded if the expected score is unknown.
+    """
     pick = data["pick"]
     if pick is None:
         return
     score, luck = formatting.number(data["score"]), pick["luck"]
-    expected = formatting.give_or_take(data["expected"], data["expected_error"])
+    expected = formatting.with_standard_error(data["expected"], data["expected_error"])
     how = "better by luck" if luck > 0 else "worse by bad luck"
     said = f"its score of {score} is {abs(luck):.3g} {how}"
     yield f"expected on a new seed: {expected}; {said if luck else f'as its score, {score}'}"
@@ -57,7 +60,7 @@ def _pick_lines(data: Data) -> Iterator[str]:
     answers = {None: "20 more seeds of both would not tell them apart", 0: "they are told apart"}
     more_seeds = second["more_seeds"]
     seeds = f"{formatting.plural(more_seeds or 0, 'more seed')} of both would tell them apart"
-    estimate = formatting.give_or_take(second["expected"], second["expected_error"])
+    estimate = formatting.with_standard_error(second["expected"], second["expected_error"])
     equals = second["equals"]
     which = f"first of {equals} that are expected to score as much, " if equals > 1 else "expected "
     yield (
@@ -68,12 +71,12 @@ def _pick_lines(data: Data) -> Iterator[str]:
 
 
 def chance_text(probability: float) -> str:
-    """Return a probability with two digits; those of many equal trials are small."""
+    """Return a probability, 0 to 1, with two digits; a small one as "less than 0.01"."""
     return f"{probability:.2f}" if probability >= 0.005 else "less than 0.01"
 
 
 def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
-    """Yield the lines on the scores with test seeds."""
+    """Yield lines about the scores with test seeds, and the comparison of the two best trials."""
     yield f"under test seeds ({final_evaluation['estimates']}, {LEVEL:.0%} interval):"
     for tested in final_evaluation["trials"]:
         yield "  " + _test_line(tested)
@@ -90,12 +93,12 @@ def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
 
 
 def _command(data: Data) -> str:
-    """Return the command line of this `sweep best`."""
+    """Return the command ``sweep best NAME`` of the sweep, with ``--root`` if necessary."""
     return f"sweep best {printable(data['name'])}{root_option(data['root'])}"
 
 
 def _test_line(tested: Data) -> str:
-    """Return the line on one tested trial."""
+    """Return the line about one tested trial: its interval over test seeds and its score before."""
     interval, ended, missing = tested["estimate"], tested["ended"], tested["without_score"]
     if interval is None:
         none = "no score" if ended else "no score yet"
@@ -139,7 +142,7 @@ def best(data: Data) -> str:
 
 
 def show(data: Data) -> RenderableType:
-    """Render `sweep show`."""
+    """Render `sweep show`: score, settings, seeds, curve, checkpoints, decisions and error."""
     score = f"{printable(data['metric'])} {formatting.number(data['score'])} ({data['mode']})"
     steps = "" if data["steps"] is None else f", {formatting.count(data['steps'])} steps"
     if data["own_steps"] != data["steps"]:
@@ -165,20 +168,20 @@ def show(data: Data) -> RenderableType:
 
 
 def _exactness_line(exactness: str) -> str:
-    """Return the line on the exactness of the trial's checkpoints."""
+    """Return a line about the exactness with which a trial continues from a checkpoint."""
     level, _, said = printable(exactness).partition(" ")
     said = f"{said} (level {level})" if len(level) == 1 else printable(exactness)
     return f"exactness of checkpoints: {said}"
 
 
 def _title(data: Data) -> Text:
-    """Return the trial's number, its sweep and its status."""
+    """Return the line with the trial's number, its sweep and its status."""
     name = f" of {printable(data['name'])}  "
     return Text.assemble((f"trial {data['trial']}", "bold"), name, status_text(data["status"]))
 
 
 def _curve_lines(data: Data) -> list[RenderableType]:
-    """Render the trial's curve as a sparkline, or the band of its seeds."""
+    """Render a trial's curve as a sparkline; with several seeds, the band of their curves."""
     if data["band"]:
         return _band_lines(data)
     values = [point["value"] for point in data["curve"] if point["value"] is not None]
@@ -191,7 +194,7 @@ def _curve_lines(data: Data) -> list[RenderableType]:
 
 
 def _band_lines(data: Data) -> list[RenderableType]:
-    """Render the greatest, the mean and the least of the seeds' curves."""
+    """Render greatest, mean and least of the seeds' curves as three sparklines."""
     rows: list[Data] = data["band"]
     ends = min(row["least"] for row in rows), max(row["greatest"] for row in rows)
     seeds, last = formatting.plural(len(data["scores"]), "seed"), rows[-1]
@@ -205,7 +208,7 @@ def _band_lines(data: Data) -> list[RenderableType]:
 
 
 def _checkpoints(rows: Sequence[Data]) -> Table:
-    """Return the table of checkpoints."""
+    """Return the table of a trial's checkpoints."""
     return table(
         rows,
         ("  iter", "r", lambda row: str(row["iteration"])),
@@ -216,7 +219,7 @@ def _checkpoints(rows: Sequence[Data]) -> Table:
 
 
 def _seeds(rows: Sequence[Data]) -> Table:
-    """Return the table of seeds."""
+    """Return the table of a trial's replicas, one for each seed."""
     return table(
         rows,
         ("  trial", "r", lambda row: row["name"]),
@@ -228,7 +231,7 @@ def _seeds(rows: Sequence[Data]) -> Table:
 
 
 def _decisions(rows: Sequence[Data]) -> Table:
-    """Return the table of decisions."""
+    """Return the table of decisions about a trial, with their reasons."""
     return table(
         rows,
         ("", "l", lambda row: f"  {_moment(row['at'])}"),
@@ -243,8 +246,8 @@ def _moment(seconds: float) -> str:
     return time.strftime("%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def played(data: Data) -> str:
-    """Render `sweep play`."""
+def played_text(data: Data) -> str:
+    """Render `sweep play`: mean return with its interval, extremes, and the videos' folder."""
     rewards = [one["episode_reward"] for one in data["episodes"]]
     lengths = sum(one["episode_len"] for one in data["episodes"]) / len(rewards)
     interval = ""
@@ -264,7 +267,7 @@ def played(data: Data) -> str:
 
 
 def log(data: Data) -> str:
-    """Render `sweep show --log`."""
+    """Render `sweep show --log`, all that the trial printed."""
     lines = [printable(line) for line in data["log"].rstrip().splitlines()]
     return "\n".join(lines) or "it printed nothing"
 
@@ -313,7 +316,10 @@ def explanation(data: Data) -> RenderableType:
 
 
 def _front_text(facts: Data) -> str:
-    """Return a trial's front, and how many trials continue at its rung; empty if unknown."""
+    """Return words for a trial's front at a rung, and how many trials continue there.
+
+    It is empty if neither is known.
+    """
     front, text = facts.get("front"), ""
     if front is not None:
         text = f", on {front_text(front, facts['of_fronts'])}"
@@ -335,7 +341,7 @@ _HEADINGS = {
 
 
 def _numbers_table(data: Data) -> RenderableType:
-    """Return a table of the numbers of a decision."""
+    """Return the table of numbers in a decision's evidence."""
     columns: list[Column] = [
         (_heading(name), "r", partial(_cell, place)) for place, name in enumerate(data["columns"])
     ]
@@ -343,12 +349,12 @@ def _numbers_table(data: Data) -> RenderableType:
 
 
 def _heading(name: str) -> str:
-    """Return the title of the column of a list in a decision's evidence."""
+    """Return the title of a column in a decision's evidence."""
     return _HEADINGS.get(name, printable(name.removeprefix("objectives/")))
 
 
 def _cell(place: int, row: Sequence[Any]) -> str:
-    """Return the cell in column `place` of a row, as text."""
+    """Return the value in column `place` of a row as text."""
     value = row[place]
     if value is None or isinstance(value, float):
         return formatting.number(value)

@@ -34,7 +34,10 @@ INLINE = "inline"
 
 
 def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) -> tuple[str, ...]:
-    """Return the GPUs that this process may use, by CUDA's names."""
+    """Return the names of the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES.
+
+    Without that variable, they are numbers, one for each GPU in the folder `listed`.
+    """
     if (visible := environment.get(VISIBLE)) is not None:
         named = (name.strip() for name in visible.split(","))
         return tuple(name for name in itertools.takewhile(_is_device, named) if name)
@@ -43,21 +46,25 @@ def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) ->
 
 
 def _is_device(name: str) -> bool:
-    """Return whether `name` is a device; CUDA ignores the first invalid name and all after it."""
+    """Return whether a name in CUDA_VISIBLE_DEVICES may be a device.
+
+    CUDA ignores the first invalid name and all after it.
+    """
     return name.lower() not in _NO_DEVICE and not name.startswith("-")
 
 
 def most_at_once(
     spec: SweepSpec, devices: Sequence[str] | None = None, clustered: bool = False
 ) -> int:
-    """Return how many trials fit at once by their resources, whatever ``--jobs`` says.
+    """Return the largest number of trials that fit at once by their resources.
 
     Processor cores limit the number only if the spec has `machine.cpu`; without it users may start
-    more trials than there are cores. On a cluster, each worker is started with the resources of one
-    trial, so cores and GPUs of the driver's machine do not count.
+    more trials than there are cores.
 
     Args:
-        devices: the available GPUs; None to detect them.
+        devices: names of the available GPUs; None to detect them.
+        clustered: True if the pool is a cluster: each worker is then started with the resources of
+            one trial, so cores and GPUs of this machine do not count.
 
     Raises:
         BadConfig: not even one trial fits.
@@ -90,7 +97,7 @@ def most_at_once(
 
 
 def allow_files(slots: int, pool: str) -> None:
-    """Raise this process's limit of open files to the number needed for `slots` slots.
+    """Raise this process's limit of open files to the number needed for `slots` slots of a pool.
 
     A driver that runs out of files can neither write nor end its workers nor report it.
 
@@ -110,8 +117,11 @@ def allow_files(slots: int, pool: str) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(min(2 * needed, most)), hard))
 
 
-def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
-    """Return the new number of slots of a running pool, if `jobs` are requested, and a text."""
+def allowed_slots(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
+    """Return the number of slots that a running pool gets if `jobs` are wanted, and a text.
+
+    The number is smaller if resources or the spec's limits allow no more. Nothing is resized.
+    """
     slots = min(jobs, most_at_once(spec, clustered=pool.clustered))
     if type(pool).resize is Pool.resize and slots != pool.slots:
         later = f"{slots} when `sweep resume` takes another --pool"
@@ -123,18 +133,22 @@ def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
 def _too_little_error(
     spec: SweepSpec, path: tuple[str, ...], value: float, available: str, hint: str
 ) -> BadConfig:
-    """Return the error for a resource of which a trial needs more than there is (`available`).
+    """Return the error that a trial requests more of a resource than the machine has.
 
-    `hint` gives advice.
+    `path` is the resource's key below ``resources``, `value` the requested amount, `available` the
+    machine's amount in words, and `hint` advice.
     """
     problem = f"{value:g} is more than the machine has, so that no trial could ever run"
     return spec.source.refuse(("resources", *path), value, f"at most {available}", hint, problem)
 
 
-def variables(spec: SweepSpec, slot: int, devices: Sequence[str] | None = None) -> dict[str, str]:
-    """Return the environment variables that select the GPUs of slot `slot`, counted from 0.
+def gpu_variables(
+    spec: SweepSpec, slot: int, devices: Sequence[str] | None = None
+) -> dict[str, str]:
+    """Return the environment variable that selects the GPUs of slot `slot`, counted from 0.
 
-    They are empty if the spec requests no GPU. `devices` None detects the GPUs.
+    It is empty if the spec requests no GPU. `devices` are the names of the available GPUs; None to
+    detect them.
     """
     wants = spec.resources.gpu
     if not wants:
@@ -150,7 +164,7 @@ def variables(spec: SweepSpec, slot: int, devices: Sequence[str] | None = None) 
 
 
 def check_pool(spec: SweepSpec, blocks: bool) -> None:
-    """Raise BadConfig for limits that the pool cannot enforce.
+    """Raise BadConfig for limits in the spec that the pool cannot enforce.
 
     `blocks` is True if the pool runs slices in the driver's process.
     """

@@ -30,16 +30,16 @@ MOST_REMEMBERED = 100
 
 @dataclass(frozen=True)
 class DriverContext:
-    """The parts of a driver."""
+    """Everything that a driver works with: spec, ledger, history, plugins and settings."""
 
     spec: SweepSpec
     """Spec of the sweep, with its current space and metric."""
     folder: Folder
     """Folder of the sweep."""
     ledger: Ledger
-    """Ledger, to which only this driver writes."""
+    """Ledger of the sweep; only this driver writes to it."""
     history: History
-    """History so far, which the driver extends."""
+    """History so far; the driver adds each event that it records."""
     scheduler: Scheduler
     """Scheduler of the sweep."""
     searcher: Searcher
@@ -47,30 +47,33 @@ class DriverContext:
     pool: Pool
     """Pool that runs the slices."""
     complete_settings: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Function that adds settings derived from the stopping criteria, and the values of ``auto``.
-    """
+    """Function from a trial's settings to all that its trainable gets: with those that follow from
+    the stopping criteria, and with values in place of ``auto``."""
     paths: tuple[str, ...]
-    """Folders in which workers find the trainable's module."""
+    """Folders in which workers search the trainable's module."""
     saves: bool = True
-    """True if the trainable can be paused."""
+    """True if the trainable can save, so that its trials can be paused."""
     check_held: Callable[[], None] = lambda: None
-    """Function that raises SweepLocked once another process has taken the sweep."""
-    fixed: Collection[str] = ()
-    """Settings that offspring must keep from their parents."""
+    """Function that raises SweepLocked if another process has taken the sweep."""
+    fixed_keys: Collection[str] = ()
+    """Settings in which offspring must agree with their parents, as in `Trainable.fixed_keys`."""
     script_file: PickledTrainable | None = None
-    """File of a script's pickled trainable, or None."""
+    """File of the pickled trainable of a script; None if the trainable is imported."""
     store: SweepStore | None = None
-    """Store of the checkpoints; None for the folder alone."""
-    unsure: Mapping[str, str] = field(default_factory=dict)
-    """Results named in the spec that the trainable may not report → their keys in the spec."""
+    """Store of the checkpoints; None if they are in the sweep's folder only."""
+    unsure_names: Mapping[str, str] = field(default_factory=dict)
+    """Name of a result that the trainable may not report → the key of the spec that uses it."""
 
     @property
     def checkpoints(self) -> SweepStore:
-        """Store of the checkpoints."""
+        """Store of the checkpoints, which is the sweep's folder if `store` is None."""
         return self.store or SweepStore(self.folder)
 
-    def slice(self, opened: Opened) -> SliceSpec:
-        """Return the message to a worker for a slice that was opened."""
+    def slice_spec(self, opened: Opened) -> SliceSpec:
+        """Return the message that tells a worker all about a slice.
+
+        The trial's folder is created.
+        """
         spec, folder = self.spec, self.folder
         trial = self.history.trials[opened.trial]
         replica = self.history.replica(opened.trial, opened.replica)
@@ -95,7 +98,7 @@ class DriverContext:
             time_attr=self.history.objective.time_attr,
             stop=Criteria.from_spec(spec.stop),
             metric=spec.metric,
-            doubtful_names=tuple(self.unsure),
+            doubtful_names=tuple(self.unsure_names),
             objectives=tuple(self.spec.objectives),
             sign=self.history.objective.sign,
             policy=Retention.from_spec(spec.checkpoint),
@@ -123,10 +126,10 @@ class DriverContext:
         )
 
     def _stop_without_metric_at(self, replica: Replica, goal: Goal) -> float | None:
-        """Return the rung at which a replica that has not reported the metric must stop.
+        """Return the rung at which a replica stops if it has not reported the metric until then.
 
-        This is the first rung at or after its goal. Returns None if the metric was reported, or
-        there is no such rung.
+        It is the first rung at or after the goal. Returns None if the metric was reported, or there
+        is no such rung.
         """
         if replica.reported or goal.until is None:
             return None
@@ -134,7 +137,10 @@ class DriverContext:
         return min((at for at in levels if at >= goal.until and at > replica.time), default=None)
 
     def _plateau_values(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:
-        """Return iteration and value of the plateau's metric; empty without a plateau."""
+        """Return (iteration, value) of the metric of ``stop.plateau`` so far.
+
+        It is empty without that criterion.
+        """
         plateau = self.spec.stop.plateau
         if plateau is None:
             return ()
@@ -145,5 +151,5 @@ class DriverContext:
 
 
 def _absolute(path: Path) -> str:
-    """Return an absolute path as a text, valid after a trial changes its working folder."""
+    """Return a path's absolute form as text, valid after a trial changes its working folder."""
     return str(path.absolute())

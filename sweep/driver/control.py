@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sweep.core.errors import Place, Source, UsageError
-from sweep.driver.decisions import topped_up_moves
-from sweep.driver.limits import check_changed
+from sweep.driver.decisions import reopening_moves
+from sweep.driver.limits import check_changed_budget
 from sweep.driver.proposals import Proposer
 from sweep.history import order
 from sweep.history.events import (
@@ -32,7 +32,7 @@ from sweep.ledger.requests import Answer, Request, Verb
 from sweep.searchers import SearcherOptions
 from sweep.spec.sections import size_text
 from sweep.spec.space import Space, initial
-from sweep.spec.space.domains import written
+from sweep.spec.space.domains import exact_decimal
 from sweep.views import formatting, overview
 
 STOPPED = "stopped by a person"
@@ -40,16 +40,16 @@ STOPPED = "stopped by a person"
 
 @dataclass(frozen=True)
 class Response:
-    """The events to record, and what the driver does afterwards."""
+    """The answer to a user's request, with all that the driver has to do for it."""
 
     answer: Answer
     """Answer to the request, for the process that sent it."""
     events: tuple[Event, ...] = ()
-    """Events that the driver writes to the ledger together with the answer."""
+    """Events that the driver writes to the ledger in one transaction with the answer."""
     stopping_trials: tuple[int, ...] = ()
-    """Trials whose slices have to save and end."""
+    """Numbers of the trials whose running slices have to save and end."""
     released: tuple[int, ...] = ()
-    """Trials that may continue: their stop files are removed."""
+    """Numbers of the trials that may continue, so that their stop files are removed."""
     ends_driver: bool = False
     """True if the driver has to end as after Ctrl-C."""
     jobs: int | None = None
@@ -58,26 +58,26 @@ class Response:
 
 @dataclass(frozen=True)
 class RequestHandler:
-    """Decides on requests, given the history and parts of the driver."""
+    """Decides on users' requests from the history; records nothing itself."""
 
     history: History
     """History so far."""
     proposer: Proposer | None = None
-    """Creator of clones; None if this driver creates none."""
+    """Creator of clones; None if clones are refused."""
     saves: bool = True
-    """True if the trainable can be paused."""
+    """True if the trainable can save, so that its trials can be paused."""
     driven: bool = True
-    """True if a driver runs."""
+    """True if a driver runs; otherwise requests to the driver itself are refused."""
     space: Space | None = None
     """Space that suggestions are checked against; None if no suggestions are accepted."""
     options: SearcherOptions = field(default_factory=SearcherOptions)
-    """Options of the searcher, which limit how many trials can follow suggestions."""
-    resized: Callable[[int], tuple[int, str]] = lambda jobs: (jobs, f"{jobs} at once")
-    """Function of the requested number of slots; returns the number that the pool gets, and a text.
-    """
+    """Options of the searcher, which limit the share of trials that take suggestions."""
+    allowed_slots: Callable[[int], tuple[int, str]] = lambda jobs: (jobs, f"{jobs} at once")
+    """Function from a requested number of slots to the number that the pool gets, and a text about
+    it."""
 
     def decide(self, request: Request) -> Response:
-        """Return the response to `request`; a refusal contains the reason."""
+        """Return the response to a request; a refused one has only an answer with the reason."""
         try:
             answer: Callable[[Request], Response] = getattr(self, request.verb)
             return answer(request)
@@ -87,8 +87,8 @@ class RequestHandler:
     # ---- one method for each `Verb`, with its name ----------------------------------------
 
     def stop(self, request: Request) -> Response:
-        """Stop the named trials, or end the driver's term."""
-        if not (numbers := _numbers(request)):
+        """Respond to `sweep stop`: stop the named trials, or end the driver if none is named."""
+        if not (numbers := _named_trials(request)):
             self._check_term(request)
             again = "resume" if self.history.final_evaluation is None else "best --test-seeds"
             text = f"slices save and end; continue with `sweep {again}`"
@@ -97,12 +97,12 @@ class RequestHandler:
         return self._hold(trials, UserHold.STOP, "stopped", _stop_moves(trials))
 
     def pause(self, request: Request) -> Response:
-        """Pause the named trials, or the whole sweep."""
+        """Respond to `sweep pause`: pause the named trials, or the whole sweep if none is named."""
         if not self.saves:
             raise UsageError(
                 "pause: the trainable has no save_checkpoint(); stop the trial instead"
             )
-        if not (numbers := _numbers(request)):
+        if not (numbers := _named_trials(request)):
             self._check_term(request)
             text = "nothing new begins, and slices save and end; `sweep unpause` continues"
             return Response(Answer(True, text), (Suspended(True),))
@@ -116,8 +116,8 @@ class RequestHandler:
         return self._hold(trials, UserHold.PAUSE, "paused")
 
     def unpause(self, request: Request) -> Response:
-        """Resume the named paused trials, or the whole sweep."""
-        if not (numbers := _numbers(request)):
+        """Respond to `sweep unpause`: release the named trials; without names, the whole sweep."""
+        if not (numbers := _named_trials(request)):
             self._check_term(request)
             if not self.history.suspended:
                 raise UsageError("unpause: the sweep is not paused; name the paused trials")
@@ -126,7 +126,7 @@ class RequestHandler:
             if self._trial(number).hold is not UserHold.PAUSE:  # ended trials may be held too
                 raise UsageError(f"trial {number} is not paused; `sweep status` lists the trials")
         events: list[Event] = [HoldChanged(number, UserHold.NONE) for number in numbers]
-        events += topped_up_moves(self.history)
+        events += reopening_moves(self.history)
         return Response(
             Answer(True, f"{_list_trials(numbers)} may continue", numbers),
             tuple(events),
@@ -134,8 +134,8 @@ class RequestHandler:
         )
 
     def clone(self, request: Request) -> Response:
-        """Create a trial with the settings of another, some of them changed."""
-        (number,) = _numbers(request)
+        """Respond to `sweep clone`: create a trial with another one's settings, some changed."""
+        (number,) = _named_trials(request)
         body, parent = request.body, self._trial(number)
         if self.proposer is None:
             raise UsageError(
@@ -145,17 +145,17 @@ class RequestHandler:
             self.history, parent, body.get("settings", {}), body.get("from_checkpoint", False)
         )
         text = f"trial {made.trial} is a clone of {number}; it runs in the next free slot"
-        return Response(Answer(True, text, (made.trial,)), (made, *topped_up_moves(self.history)))
+        return Response(Answer(True, text, (made.trial,)), (made, *reopening_moves(self.history)))
 
     def suggest(self, request: Request) -> Response:
-        """Let the next trial that is searched have certain settings."""
+        """Respond to `sweep suggest`: let one of the next searched trials take these settings."""
         if self.space is None:
             raise UsageError(
                 "suggest: this driver creates no trials; suggest when the search is running"
             )
         if not (given := request.body.get("settings", {})):
             raise UsageError("suggest: no settings; give at least one, such as lr=0.001")
-        settings = initial.suggestion(self.space, given, Source(marks={(): Place("suggest")}))
+        settings = initial.read_suggestion(self.space, given, Source(marks={(): Place("suggest")}))
         before = len(self.history.open_suggestions)
         if self.history.exhausted:
             raise UsageError(f"suggest: nothing is left to search: {self.history.exhausted}")
@@ -166,14 +166,14 @@ class RequestHandler:
                 f"suggest: all {self.history.wanted} trials are taken{waiting}; "
                 f"`sweep set NAME --trials {more}` makes room for one more"
             )
-        turn = self._turn(before)
+        turn = self._describe_turn(before)
         event = Suggested(settings, request.body.get("author", ""), request.body.get("reason", ""))
         after = f", after {formatting.plural(before, 'other suggestion')}" if before else ""
         text = f"{formatting.settings(settings)} is tried by {turn}{after}"
         return Response(Answer(True, text), (event,))
 
-    def _turn(self, before: int) -> str:
-        """Return a text: which trial will try a suggestion, after `before` other suggestions.
+    def _describe_turn(self, before: int) -> str:
+        """Return words for the trial that will take a suggestion, if `before` others wait already.
 
         Raises UsageError if the searcher's option `suggested` leaves no trial for it.
         """
@@ -185,14 +185,17 @@ class RequestHandler:
             return f"a later trial, since at most {share:.4g} of the trials take suggestions"
         if not share:
             raise UsageError("suggest: searcher.suggested is 0, so no trial takes suggestions")
-        most, more = self.options.most_suggested(history.wanted), math.ceil(number / written(share))
+        most, more = (
+            self.options.most_suggested(history.wanted),
+            math.ceil(number / exact_decimal(share)),
+        )
         raise UsageError(
             f"suggest: searcher.suggested is {share:.4g}, so of {history.wanted} trials at most "
             f"{most} take suggestions; `sweep set NAME --trials {more}` makes room for one more"
         )
 
     def set(self, request: Request) -> Response:
-        """Change the sweep's limits, or the size of the pool."""
+        """Respond to `sweep set`: change number of trials, budget, disk space or slots."""
         trials, jobs = request.body.get("trials"), request.body.get("jobs")
         if trials is not None and trials < self.history.searched_count:
             raise UsageError(
@@ -202,17 +205,17 @@ class RequestHandler:
         changes: list[str] = []
         events: list[Event] = []
         budget, max_disk = request.body.get("budget", {}), request.body.get("max_disk")
-        check_changed(self.history, budget)
+        check_changed_budget(self.history, budget)
         if trials is not None:
             changes.append(f"{trials} trials in all")
         changes += [f"budget.{key}: {json.dumps(value)}" for key, value in budget.items()]
         if max_disk is not None:
             changes.append(f"checkpoints of {size_text(max_disk)} at most")
         if changes:
-            events += topped_up_moves(self.history)
+            events += reopening_moves(self.history)
         if jobs is not None:
             self._check_term(request)
-            jobs, said = self.resized(jobs)
+            jobs, said = self.allowed_slots(jobs)
             changes.append(said)
         events.append(LimitsChanged(trials, budget, max_disk, jobs))
         return Response(Answer(True, ", ".join(changes)), tuple(events), jobs=jobs)
@@ -226,9 +229,10 @@ class RequestHandler:
         confirmation: str,
         moves: Sequence[Moved] = (),
     ) -> Response:
-        """Return the response that holds `trials` until the user resumes them.
+        """Return the response that holds `trials` until the user releases them.
 
-        Running trials save and end. `confirmation` is the text of the answer.
+        `hold` is the kind of the hold, `confirmation` the text of the answer, and `moves` are
+        events for trials that wait. Running trials save and end.
         """
         running = tuple(t.number for t in trials if t.status is Status.RUNNING)
         numbers = tuple(trial.number for trial in trials)
@@ -239,11 +243,11 @@ class RequestHandler:
         return Response(Answer(True, text, numbers), (*held, *moves), stopping_trials=running)
 
     def _trial(self, number: int) -> Trial:
-        """Return a trial by number; UnknownName if it does not exist."""
+        """Return the trial with this number; UnknownName if it does not exist."""
         return overview.find_trial(self.history, "the sweep", number)
 
     def _open_trial(self, number: int) -> Trial:
-        """Return a trial that has not finished; UsageError if it has."""
+        """Return the trial with this number; UsageError if it has ended."""
         trial = self._trial(number)
         if trial.status in FINISHED:
             raise UsageError(
@@ -252,7 +256,7 @@ class RequestHandler:
         return trial
 
     def _check_term(self, request: Request) -> None:
-        """Refuse a request to a driver's term that is over."""
+        """Raise UsageError if a request was meant for a driver that has ended."""
         if request.term != self.history.term or not self.driven:
             raise UsageError(
                 f"{request.verb}: no driver is running, so only single trials can be changed; "
@@ -260,14 +264,13 @@ class RequestHandler:
             )
 
 
-def changed_before(
+def pending_limit_changes(
     history: History, requests: Sequence[Request]
 ) -> tuple[list[LimitsChanged], dict[int, Answer]]:
-    """Return the changes of earlier `sweep set` requests, to be recorded before newer options.
+    """Decide on earlier `sweep set` requests that no driver has handled yet.
 
-    Returns:
-        The changes, and the answers by request number. Trials pruned by the sweep's end are not yet
-        brought back.
+    Returns the changes of limits as events, and the number of each request → its answer. Trials
+    that were pruned at the sweep's end are not yet brought back.
     """
     handler = RequestHandler(history, driven=False)
     decided = {r.number: handler.decide(r) for r in requests if r.verb is Verb.SET}
@@ -277,13 +280,13 @@ def changed_before(
 
 
 def user_stops(history: History) -> list[Moved]:
-    """Return the moves to STOPPED of trials that users stopped, once their slices have ended."""
+    """Return the moves to STOPPED of trials that users stopped and whose slices have ended."""
     held = history.ordered(order.held)
     return _stop_moves([trial for trial in held if trial.hold is UserHold.STOP])
 
 
 def _stop_moves(trials: Sequence[Trial]) -> list[Moved]:
-    """Return the moves to STOPPED of all waiting and paused replicas of `trials`."""
+    """Return the moves to STOPPED of the waiting and paused replicas of `trials`."""
     return [
         Moved(trial.number, Status.STOPPED, STOPPED, replica.index)
         for trial in trials
@@ -292,8 +295,8 @@ def _stop_moves(trials: Sequence[Trial]) -> list[Moved]:
     ]
 
 
-def _numbers(request: Request) -> tuple[int, ...]:
-    """Return the trials that a request names, each once."""
+def _named_trials(request: Request) -> tuple[int, ...]:
+    """Return the numbers of the trials that a request names, each once."""
     return tuple(dict.fromkeys(request.body.get("trials_named", ())))
 
 

@@ -44,7 +44,10 @@ _CLONE = "a clone takes the place of a new trial"
 
 
 def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event], bool]:
-    """Return the events of a plan for one transaction, and True if the space ran out of points."""
+    """Return the events of a scheduler's plan in one transaction: ends, new trials, opened slices.
+
+    The settings of new trials are proposed here. Also returns True if the space ran out of points.
+    """
     trials = history.trials
     begun = [*zip(history.waiting_clones, plan.fresh, strict=False)]
     searched, exhausted = proposer.search(history, plan.fresh[len(begun) :])
@@ -80,7 +83,10 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
 
 
 def check_plan(plan: object, free: int, uncreated_trials: int, name: str) -> None:
-    """Raise UsageError if a scheduler's plan is not a Plan, or asks for too much."""
+    """Raise UsageError if a scheduler's plan is no Plan, or asks for more than it may.
+
+    `free` is the number of free slots, `name` the scheduler's name.
+    """
     who = f"scheduler: plan() of '{name}'"
     if not isinstance(plan, Plan):
         raise UsageError(f"{who} returned {shorten(plan)}; expected a sweep.schedulers.Plan")
@@ -98,7 +104,7 @@ def check_plan(plan: object, free: int, uncreated_trials: int, name: str) -> Non
 def _opened_event(
     trial: int, replica: int, decision: Resume | NewTrial | Exploit | AddSeed, number: int = 0
 ) -> Opened:
-    """Return the event of a slice that `decision` starts."""
+    """Return the event that opens a replica's slice `number`, because of a plan's `decision`."""
     return Opened(trial, replica, number, decision.goal, decision.reason, decision.evidence)
 
 
@@ -133,7 +139,10 @@ _END = "its end"
 def slice_end_event(
     replica: Replica, outcome: SliceOutcome, dropped: tuple[str, ...], limits: Limits
 ) -> Closed:
-    """Return the event for a slice that returned or was lost."""
+    """Return the event that ends a slice: its results, and the replica's new status with a reason.
+
+    `dropped` are the digests of checkpoints to delete.
+    """
     if outcome.end is End.CRASHED:
         status, reason = _judge_crashed(replica, outcome, limits.max_failures)
     elif outcome.end is End.LOST:
@@ -146,7 +155,7 @@ def slice_end_event(
         if outcome.end is End.DIVERGED:
             status = Status.FAILED if limits.not_finite == "fail" else Status.PRUNED
         reason = _reason(replica, outcome) + _missing_metric(replica, outcome)
-        reason += never_waited(replica, outcome)
+        reason += unpaused_note(replica, outcome)
     return _closed_event(replica, outcome, status, reason, dropped)
 
 
@@ -162,10 +171,10 @@ def _closed_event(
     dropped: tuple[str, ...],
     lost: bool | None = None,
 ) -> Closed:
-    """Return the event of a slice that is over.
+    """Return the event that ends a slice, with its results and checkpoints.
 
-    `lost` is True if results after the last checkpoint are lost; None derives it from the end.
-    `reason` is a text for people.
+    `dropped` are the digests of checkpoints to delete. `lost` is True if the results after the last
+    checkpoint are lost; None derives that from the outcome's end. `reason` is a text for people.
     """
     closed = Closed(
         outcome.trial,
@@ -200,21 +209,21 @@ def _closed_event(
 
 
 def _rows_after(iteration: int, rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the rows after an iteration."""
+    """Return the results after an iteration."""
     return tuple(row for row in rows if row.iteration > iteration)
 
 
 def _mark_unsaved(row: Row, saved_to: int) -> Row:
-    """Return a row, with the key `UNSAVED` if it was lost with its slice."""
+    """Return a result; one after iteration `saved_to` gets the metric `UNSAVED`, as it was lost."""
     return (
         row if row.iteration <= saved_to else replace(row, metrics={**row.metrics, UNSAVED: True})
     )
 
 
 def disk_refused(closed: Sequence[Closed], folder: object) -> str:
-    """Return why the sweep cannot continue if the disk refused a slice's checkpoints.
+    """Return the error message if a slice could not save its checkpoint; empty if all could.
 
-    Else empty. `folder` is the folder of the sweep.
+    `folder` is the folder of the sweep.
     """
     for event in closed:
         if event.end is End.UNSAVED:
@@ -226,12 +235,12 @@ def disk_refused(closed: Sequence[Closed], folder: object) -> str:
 
 
 def _refusing_place(error: str) -> str:
-    """Return ``storage`` or ``disk``: errors of an object storage begin with its URL."""
+    """Return ``storage`` for an error of object storage, which begins with a URL; else ``disk``."""
     return "storage" if "://" in error.partition(" ")[0] else "disk"
 
 
 def withdrawal_event(replica: Replica, reason: str) -> Closed:
-    """Return the event that interrupts a replica's newest slice without results or failure."""
+    """Return the event that interrupts a replica's newest slice, without results or failure."""
     at = (replica.trial, replica.index, replica.slices - 1)
     nothing = SliceOutcome(*at, End.INTERRUPTED, replica.iteration)
     return _closed_event(replica, nothing, Status.PAUSED, reason, ())
@@ -240,9 +249,10 @@ def withdrawal_event(replica: Replica, reason: str) -> Closed:
 def interruption_event(
     history: History, spec: SweepSpec, unfinished: SliceOutcome, reason: str
 ) -> Closed:
-    """Return the event of a slice whose driver ended, with its journal's contents.
+    """Return the event that interrupts a slice, with the results and checkpoints of its journal.
 
-    It counts as no failure of the trial. `reason` is a text for people.
+    It does not count as a failure of the trial. `unfinished` is the outcome according to the
+    journal; `reason` is a text for people.
     """
     replica, outcome = (
         history.replica(unfinished.trial, unfinished.replica),
@@ -253,9 +263,9 @@ def interruption_event(
 
 
 def abandoned_moves(history: History, patient: bool) -> list[Moved]:
-    """Return the moves that end waiting seeds whose trial was ended because of another seed.
+    """Return the moves to STOPPED of waiting replicas whose trial ended because of another replica.
 
-    With `patient`, returns them only once the whole batch is done, so that neither the result nor
+    With `patient`, it returns none until the whole batch is done, so that neither the result nor
     the order of events depends on the order in which slices end.
     """
     if patient and _is_busy(history):
@@ -279,14 +289,14 @@ def _is_busy(history: History) -> bool:
     )
 
 
-def topped_up_moves(history: History) -> list[Moved]:
-    """Return the moves that resume replicas which were pruned only because the sweep had ended."""
+def reopening_moves(history: History) -> list[Moved]:
+    """Return the moves to PAUSED of replicas that were pruned only because the sweep had ended."""
     waited = (replica for replica in history.replicas(Status.PRUNED) if replica.was_waiting)
     return [Moved(r.trial, Status.PAUSED, "the sweep has more to do", r.index) for r in waited]
 
 
 def retried_moves(history: History) -> list[Moved]:
-    """Return the moves that let the ended replicas of failed trials continue."""
+    """Return the moves to PAUSED by which all replicas of failed trials are tried again."""
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
         for trial in history.ordered(order.replica_status_key(Status.FAILED))
@@ -296,7 +306,7 @@ def retried_moves(history: History) -> list[Moved]:
 
 
 def _reason(replica: Replica, outcome: SliceOutcome) -> str:
-    """Return the reason for a replica's status after a slice without failure."""
+    """Return the reason for the new status of a replica whose slice ended without failure."""
     if outcome.end is End.ASKED and replica.hold:
         return f"a person asked it to {replica.hold}"
     if outcome.end is End.DONE and not outcome.reason:  # no criterion was met
@@ -310,7 +320,10 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
 
 
 def _judge_lost(replica: Replica, loss: str, max_failures: int) -> tuple[Status, str]:
-    """Return status and reason after a lost process; a trial may lose `max_failures` in a row."""
+    """Return status and reason after a process was lost for the cause `loss`.
+
+    The trial has FAILED if it lost more than `max_failures` in a row.
+    """
     times = replica.lost_slices + 1
     if times > max_failures:
         return Status.FAILED, f"{loss}; no retries are left"
@@ -320,7 +333,10 @@ def _judge_lost(replica: Replica, loss: str, max_failures: int) -> tuple[Status,
 def _judge_crashed(
     replica: Replica, outcome: SliceOutcome, max_failures: int
 ) -> tuple[Status, str]:
-    """Return status and reason after an exception."""
+    """Return status and reason after the trainable raised an exception.
+
+    The trial has FAILED if it crashed at this iteration before, or more than `max_failures` times.
+    """
     at = outcome.error_at
     where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"
     what = f"{where} raised {outcome.reason}"
@@ -332,7 +348,10 @@ def _judge_crashed(
 
 
 def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
-    """Return a note with the reported names if the replica has never had the metric; else empty."""
+    """Return a note with the reported names if a replica has never reported the metric.
+
+    It is empty if the metric was reported, or the slice ended by its time or a request.
+    """
     metric = replica.objective.metric
     rows = outcome.rows
     seen = replica.reported or any(to_number(row.metrics.get(metric)) is not None for row in rows)
@@ -342,8 +361,11 @@ def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
     return f"; {_describe_missing(metric, names, outcome.value_found)}"
 
 
-def never_waited(replica: Replica, outcome: SliceOutcome | Closed) -> str:
-    """Return a note if a replica ran past its rung to its end because it saved no checkpoint."""
+def unpaused_note(replica: Replica, outcome: SliceOutcome | Closed) -> str:
+    """Return a note if a replica ran past its rung to its end because it saved no checkpoint.
+
+    It is empty otherwise.
+    """
     at, time_attr = replica.goal.until, replica.objective.time_attr
     if outcome.end is not End.DONE or at is None or outcome.saved or replica.checkpoints:
         return ""
@@ -361,10 +383,10 @@ def never_waited(replica: Replica, outcome: SliceOutcome | Closed) -> str:
 # ---- a metric that no trial reports ----------------------------------------------------------
 
 
-def without_metric(
+def missing_metric_error(
     history: History, name: str, rungs: Sequence[float] | None, at_end: bool = False
 ) -> UnknownMetric | None:
-    """Return the error if no trial has ever had the metric although one should have had it.
+    """Return the error that no trial has reported the metric although one should have, or None.
 
     That is one that reached its first rung or, without rungs, its end. The result depends only on
     the history, so a sweep that was killed and resumed ends at the same point.
@@ -386,10 +408,10 @@ def without_metric(
 
 
 def _missing_place(trial: Trial, replica: Replica, rungs: Sequence[float] | None) -> str:
-    """Return the point at which a replica should have reported the metric, but has not, as a text.
+    """Return words for the point at which a replica should have reported the metric but has not.
 
-    For example ``its rung at training_iteration 4``. Empty if the metric need not have been
-    reported yet. `rungs` are the levels at which trials are compared; None if there are none.
+    For example ``its rung at training_iteration 4``; empty if the metric is not due yet. `rungs`
+    are the levels at which trials are compared; None if there are none.
     """
     if not replica.curve:
         return ""
@@ -403,7 +425,7 @@ def _missing_place(trial: Trial, replica: Replica, rungs: Sequence[float] | None
 
 
 def _is_over(trial: Trial, replica: Replica) -> bool:
-    """Return whether a replica was trained to its end: not crashed, diverged or stopped by hand."""
+    """Return whether a replica was trained to its end: not failed, diverged or stopped by hand."""
     if replica.status is Status.COMPLETED:
         return True
     cut = bool(trial.hold) or any(r.ended_early for r in trial.replicas)
@@ -411,7 +433,7 @@ def _is_over(trial: Trial, replica: Replica) -> bool:
 
 
 def _is_due(trial: Trial, replica: Replica) -> bool:
-    """Return whether the metric should have been reported by now.
+    """Return whether results should have the metric by now, judged by the kind of metric.
 
     An evaluation reports at its interval, possibly one iteration later; a mean over episodes needs
     one ended episode. A trainable that reports None has no value yet, and one that evaluates now
@@ -432,9 +454,9 @@ def _is_due(trial: Trial, replica: Replica) -> bool:
 
 
 def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
-    """Return the error that names the missing metric and similar results.
+    """Return the error that no result has the metric, with similar names.
 
-    `place` is the point at which it should have been reported.
+    `name` is that of the sweep; `place` is the point at which the metric should have been reported.
     """
     metric = replica.objective.metric
     close = _similar_names(metric, replica.names)
@@ -451,9 +473,9 @@ def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
 
 
 def _describe_missing(metric: str, names: Sequence[str], found: str) -> str:
-    """Return a text: results lack the metric, and have `names`, with suggestions.
+    """Return words: results lack the metric, the `names` that they have, and similar ones.
 
-    `found` describes the value in place of the metric.
+    `found` describes a value of another type under the metric's name; empty if there is none.
     """
     has = f"its results had no metric '{metric}'"
     if not found and any(name.startswith(f"{metric}/") for name in names):
@@ -466,13 +488,13 @@ def _describe_missing(metric: str, names: Sequence[str], found: str) -> str:
 
 
 def _is_misspelt(metric: str, names: Sequence[str]) -> bool:
-    """Return whether a similar name exists, or one nested below the metric's name."""
+    """Return whether results have a name very similar to the metric's, or one nested below it."""
     within = any(name.startswith(f"{metric}/") for name in names)
     return within or bool(difflib.get_close_matches(metric, names, 1, cutoff=_SAME_WORD))
 
 
 def _similar_names(metric: str, names: Sequence[str]) -> list[str]:
-    """Return suggestions: names nested below the metric's name, else similar names."""
+    """Return up to `MOST_NEAR` names nested below the metric's name, or else similar ones."""
     within = [name for name in names if name.startswith(f"{metric}/")]
     return within[:MOST_NEAR] or difflib.get_close_matches(metric, names, MOST_NEAR, cutoff=0.6)
 
@@ -482,13 +504,19 @@ def _similar_names(metric: str, names: Sequence[str]) -> list[str]:
 
 
 def outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
-    """Return the event of an ended slice, with the size of its log."""
+    """Return the event that ends a slice, with the size of its replica's log in bytes.
+
+    `future` is done: it has the outcome of the slice, or the error that ended its process.
+    """
     folder = context.folder.trial(opened.trial, opened.replica)
     return replace(_outcome_event(context, opened, future), log=log_size(folder))
 
 
 def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
-    """Return the event of an ended slice from its future."""
+    """Return the event that ends a slice, by its future's outcome or error.
+
+    Without an outcome, results and checkpoints come from the slice's journal.
+    """
     replica = context.history.replica(opened.trial, opened.replica)
     history, spec, error = context.history, context.spec, future.exception()
     if isinstance(error, StaleProcess):
@@ -512,7 +540,11 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
 def _superfluous_checkpoints(
     history: History, spec: SweepSpec, replica: Replica, outcome: SliceOutcome
 ) -> tuple[str, ...]:
-    """Return digests of checkpoints that retention does not keep, or that the replica skipped."""
+    """Return the digests of checkpoints that are no longer needed after a slice's outcome.
+
+    These are the ones that retention does not keep, and those after the checkpoint from which the
+    slice continued. Checkpoints that offspring need are kept.
+    """
     known = list(replica.checkpoints.values())
     again = {saved.digest for saved in outcome.saved}
     kept = [saved for saved in known if saved.iteration <= outcome.source]
@@ -525,7 +557,11 @@ def _superfluous_checkpoints(
 
 
 def delete_unnamed_files(context: DriverContext, event: Closed | Dropped) -> None:
-    """Delete the files that the history no longer names; no slice of the replica may run."""
+    """Delete the files that the history no longer names after an event was recorded.
+
+    They are checkpoints, the journal of a closed slice, and a dropped log. No slice of the replica
+    may run.
+    """
     if isinstance(event, Closed):
         reports.remove(context.folder, event.trial, event.replica, event.slice)
     if isinstance(event, Dropped) and event.log:

@@ -50,7 +50,7 @@ GRACE_S = 30.0
 class Driver:
     """Runs a sweep to its end, or until a stop is requested.
 
-    `watch` is called with newly recorded events, and at every tick with an empty sequence.
+    `watch` is called with each group of newly recorded events, and after each turn with none.
     """
 
     def __init__(self, context: DriverContext, watch: Callable[[Sequence[Recorded]], None]) -> None:
@@ -62,42 +62,48 @@ class Driver:
             context.searcher,
             context.scheduler.levels,
             context.complete_settings,
-            context.fixed,
+            context.fixed_keys,
         )
         self._running: dict[Future[SliceOutcome], Opened] = {}
         self._ended: SimpleQueue[Future[SliceOutcome]] = SimpleQueue()
-        """Futures of ended slices whose outcome is not recorded yet."""
+        """Futures of slices that have ended and whose outcome is not recorded yet."""
         self._queue: deque[Opened] = deque()
         self._requests = Requests(context.ledger.path)
         self._failing_at = (0, "")
-        """Number of an event, and the result of `failure_reason` for the history up to it."""
+        """Number of the newest event, and the result of `failure_reason` for the history up to
+        it."""
         self._budget_tracker = BudgetTracker(context.spec, ledger.now())
         self._exhausted_budget = ""
-        """Exhausted part of the budget as a text; empty while budget remains."""
+        """Reason for which the search ends by its budget or `limits.fail_fast`; empty while it may
+        continue."""
         self._metric_error: SweepError | None = None
-        """Error that no trial has the metric; nothing new is started then."""
+        """Error that no trial reports the metric, or None; nothing new is started if it is set."""
         self._guard = Guard(context)
         self._reports = Reports(context.folder)
         self._remark = ""
-        """Last remark of the pool that was written down."""
+        """Newest remark of the pool about its speed, which was written to the sweep's folder."""
         self._stop_asked_at: float | None = None
-        """Time of the first request to stop, on the monotonic clock; None before."""
+        """Time of the first request to stop, on the monotonic clock, in seconds; None before."""
         self._ends_at_once = False
-        """True if the driver must not wait for slices any more."""
+        """True if the driver must not wait for running slices any more."""
         self._refusal: SweepError | None = None
-        """Error for which the sweep cannot continue now, or None."""
+        """Error that the driver raises at its end, since the sweep cannot continue now; None if it
+        can."""
 
     def ask_to_stop(self) -> None:
-        """Let slices save and end, then end the driver; safe in a signal handler and idempotent."""
+        """Make running slices save and end, and then the driver.
+
+        May be called again, and in a signal handler.
+        """
         if self._stop_asked_at is None:
             self._stop_asked_at = time.monotonic()
         with contextlib.suppress(OSError):  # if the disk is full, they end at their own ends
             self.context.folder.stop_file(self.history.term).touch()
 
     def end_at_once(self) -> None:
-        """End the driver without waiting for slices by raising KeyboardInterrupt.
+        """End the driver without waiting for slices; in an inline pool it raises KeyboardInterrupt.
 
-        Safe in a signal handler.
+        May be called in a signal handler.
         """
         self._ends_at_once = True
         self.ask_to_stop()
@@ -106,7 +112,7 @@ class Driver:
 
     @property
     def _is_stopping(self) -> bool:
-        """True if a stop was requested."""
+        """True once a stop was requested."""
         return self._stop_asked_at is not None
 
     def run(self) -> str:
@@ -122,16 +128,16 @@ class Driver:
         return "stopped" if self._is_stopping else "finished"
 
     def turns(self) -> Generator[None, None, None]:
-        """Do the same as `run`, but yield after each turn so that the caller can act in between.
+        """Run the driver like `run`, but yield after each turn, so the caller can act in between.
 
         Raises as `run`.
         """
-        self._settle()
+        self._end_abandoned()
         with contextlib.closing(self._requests):
             while not self._advance():
                 while self._queue and len(self._running) < self.context.pool.slots:
                     opened = self._queue.popleft()
-                    future = self.context.pool.submit(self.context.slice(opened))
+                    future = self.context.pool.submit(self.context.slice_spec(opened))
                     self._running[future] = opened
                     future.add_done_callback(self._ended.put)
                     failpoints.reach("submitted")
@@ -146,7 +152,7 @@ class Driver:
         how, why = ("stopped", "") if self._is_stopping else ("finished", self._exhausted_budget)
         if how == "finished":
             with contextlib.suppress(OSError):  # only MLflow's attachments would be missing
-                sync.write_entry(
+                sync.write_attachments_entry(
                     self.context.ledger, self.context.folder, self.context.spec, self.history
                 )
         self._record(self._end_events(how, why))
@@ -154,7 +160,10 @@ class Driver:
     # ---- one turn ---------------------------------------------------------------------------
 
     def _advance(self) -> bool:
-        """Answer requests and queue new slices; return whether the driver is done."""
+        """Answer users' requests, decide, and queue new slices.
+
+        Returns whether the driver is done.
+        """
         if not self._is_stopping:
             self._handle_requests()
         if self._stop_asked_at is not None:
@@ -163,7 +172,7 @@ class Driver:
             return not self._running or self._ends_at_once or late
         if self.history.suspended:
             return False
-        if self._nothing_new():
+        if self._is_search_over():
             return not self._running
         self._decide()
         return not (self._running or self._queue)
@@ -178,10 +187,14 @@ class Driver:
         measured = [replica for replica in on_their_way if not replica.is_unmeasured]
         waits = self.context.spec.deterministic and (self._running or self._queue or measured)
         self._resume_interrupted(measured if waits else on_their_way)
-        self._follow(self._plan())
+        self._apply_plan(self._plan())
 
     def _collect(self) -> None:
-        """Wait for ended slices and record their outcomes in the order of their trials."""
+        """Wait for slices that end, and record their outcomes in the order of their trials.
+
+        Also records new results of running slices, ends slices that exceed a limit, and deletes
+        files that are no longer needed.
+        """
         self.context.check_held()
         by_trial = sorted(
             self._newly_ended(), key=lambda f: (self._running[f].trial, self._running[f].replica)
@@ -197,7 +210,7 @@ class Driver:
             if refusal := decisions.disk_refused(closed, self.context.folder.path):
                 self._give_up(refusal)
             self._free_disk()
-            self._settle()
+            self._end_abandoned()
         if refusal := self.context.pool.failed():
             self._give_up(refusal)
         self._record(self._reports.new_results(self._running.values()))
@@ -206,16 +219,16 @@ class Driver:
         self._watch(())
 
     def _note_remark(self) -> None:
-        """Store the pool's remark about itself for other processes, if it has changed."""
+        """Write the pool's remark about its speed for other processes, if it has changed."""
         if (remark := self.context.pool.describe_speed()) != self._remark:
             self._remark = remark
             note_remark(self.context.folder, self.history.term, remark)
 
     def _newly_ended(self) -> list[Future[SliceOutcome]]:
-        """Return the slices that ended since the last turn, waiting `TICK_S` seconds for one.
+        """Return the futures of slices that ended since the last call.
 
-        Futures add themselves to a queue, so the cost of a turn does not depend on the number of
-        slots.
+        Waits up to `TICK_S` s for one. Futures add themselves to a queue, so the cost of a turn
+        does not depend on the number of slots.
         """
         try:
             ended = [self._ended.get(timeout=TICK_S)]
@@ -226,14 +239,17 @@ class Driver:
                 ended.append(self._ended.get_nowait())
         return ended
 
-    def _settle(self) -> None:
-        """End waiting replicas of trials that do not continue."""
+    def _end_abandoned(self) -> None:
+        """Record the end of waiting replicas whose trial has ended or was stopped by a user."""
         patient = self.context.spec.deterministic is not None
         abandoned_moves = decisions.abandoned_moves(self.history, patient)
         self._record([*abandoned_moves, *control.user_stops(self.history)])
 
     def _free_disk(self) -> None:
-        """Delete checkpoints that are cheap to recompute if all together exceed the limit."""
+        """Delete checkpoints and logs, the cheapest to recompute first, until they fit `max_disk`.
+
+        If too many are needed to continue, the driver gives up.
+        """
         most = self.history.max_disk or self.context.spec.checkpoint.max_disk
         dropped, refusal = limits.choose_deletions(self.history, most)
         self._record(dropped)
@@ -243,33 +259,36 @@ class Driver:
             self._give_up(refusal)
 
     def _give_up(self, reason: str) -> None:
-        """Let slices save and end, then raise StorageError with this reason."""
+        """Ask to stop; the driver raises a StorageError with this reason at its end."""
         self._refusal = self._refusal or StorageError(reason)
         self.ask_to_stop()
 
     # ---- users' requests ----------------------------------------------------------------
 
     def _handle_requests(self) -> None:
-        """Carry out the requests of other processes, each in one transaction with its answer."""
+        """Decide on new requests of other processes; record each decision and carry it out."""
         for request in self._requests.poll(TICK_S):
             context = self.context
-            resized = functools.partial(capacity.resized, context.spec, context.pool)
+            allowed_slots = functools.partial(capacity.allowed_slots, context.spec, context.pool)
             handler = RequestHandler(
                 self.history,
                 self._proposer,
                 context.saves,
                 space=context.spec.space,
                 options=self._proposer.searcher.options,
-                resized=resized,
+                allowed_slots=allowed_slots,
             )
             decision = handler.decide(request)
             failpoints.reach("asked")
             self._record(decision.events, answer_writer({request.number: decision.answer}))
             failpoints.reach("answered")
-            self._carry_out(decision)
+            self._apply_response(decision)
 
-    def _carry_out(self, decision: Response) -> None:
-        """Do what a response requires other than events: stop files, slots, the driver's end."""
+    def _apply_response(self, decision: Response) -> None:
+        """Do what a response requires besides its events.
+
+        That may be stop files, another number of slots, or the driver's end.
+        """
         folder, term = self.context.folder, self.history.term
         for number in decision.stopping_trials:
             folder.stop_file(term, number).touch()
@@ -282,7 +301,10 @@ class Driver:
         self._update_stop_file()
 
     def _update_stop_file(self) -> None:
-        """Create or remove the sweep's stop file as required, and withdraw queued slices."""
+        """Create or remove the file that makes all running slices save and end.
+
+        Withdraw queued slices.
+        """
         file = self.context.folder.stop_file(self.history.term)
         if (
             self._is_stopping
@@ -293,12 +315,12 @@ class Driver:
             file.touch()
         else:
             file.unlink(missing_ok=True)
-        self._withdraw()
+        self._withdraw_queued()
 
-    def _nothing_new(self) -> bool:
-        """Return whether nothing new may start: no budget remains, or no trial has the metric.
+    def _is_search_over(self) -> bool:
+        """Return whether no new slice may start: the budget is used up, or no trial has the metric.
 
-        With `deterministic` this is checked only between batches.
+        With `deterministic` this is found out only between batches.
         """
         before = bool(self._exhausted_budget or self._metric_error)
         measured = (
@@ -313,18 +335,24 @@ class Driver:
         return bool(self._exhausted_budget or self._metric_error)
 
     def _find_exhausted(self) -> str:
-        """Return why the search ends by its budget or `limits.fail_fast`; empty if it does not."""
-        return self._budget_tracker.exhausted_part(self.history) or self._failing()
+        """Return the reason for which the search ends by its budget or `limits.fail_fast`.
 
-    def _failing(self) -> str:
-        """Return why the search ends by `limits.fail_fast`; empty if it does not."""
+        It is empty while the search may continue.
+        """
+        return self._budget_tracker.exhausted_part(self.history) or self._fail_fast_reason()
+
+    def _fail_fast_reason(self) -> str:
+        """Return the reason for which the search ends by `limits.fail_fast`.
+
+        It is empty if it continues.
+        """
         if self._failing_at[0] != self.history.k:
             most = self.context.spec.limits.fail_fast
             self._failing_at = (self.history.k, failure_reason(self.history, most))
         return self._failing_at[1]
 
     def _missing_metric(self, at_end: bool = False) -> SweepError | None:
-        """Return the error if no trial has the metric although one should; otherwise None.
+        """Return the error if no trial reports the metric although one should; otherwise None.
 
         `at_end` is True if nothing more will be trained.
         """
@@ -332,15 +360,15 @@ class Driver:
         # pruners may look before the metric is due
         compares = bool(scheduler.levels) or scheduler.pauses
         rungs = scheduler.levels if compares else None
-        return decisions.without_metric(self.history, name, rungs, at_end)
+        return decisions.missing_metric_error(self.history, name, rungs, at_end)
 
     def _interrupted_replicas(self) -> list[Replica]:
-        """Return the replicas that were interrupted before their goals."""
+        """Return the replicas whose slices ended before their goals, and that have not failed."""
         trials = self.history.ordered(order.interrupted)
         return [replica for trial in trials for replica in trial.replicas if replica.is_interrupted]
 
-    def _withdraw(self) -> None:
-        """Withdraw opened but not submitted slices of trials that may not run."""
+    def _withdraw_queued(self) -> None:
+        """Interrupt queued slices of trials that may not run, before the pool gets them."""
         why = self._exhausted_budget or ("no trial has the metric" if self._metric_error else "")
         trials, all_of_them = self.history.trials, bool(self.history.suspended or why)
         why = why or "a person paused it"
@@ -355,11 +383,11 @@ class Driver:
 
     @property
     def _free_slots(self) -> int:
-        """Number of free slots."""
+        """Number of slots without a running or queued slice."""
         return self.context.pool.slots - len(self._running) - len(self._queue)
 
     def _resume_interrupted(self, interrupted: Sequence[Replica]) -> None:
-        """Resume interrupted replicas, longest waiting first, without a new decision."""
+        """Open slices for interrupted replicas, longest waiting first, up to the same goals."""
         interrupted = sorted(interrupted, key=lambda replica: replica.queued_at)
         free = len(interrupted) if self.context.spec.deterministic else self._free_slots
         opened = [
@@ -369,12 +397,15 @@ class Driver:
         self._start(opened)
 
     def _start(self, decided: Sequence[Event]) -> None:
-        """Record events, and queue the slices that they open."""
+        """Record events, and queue the slices that are opened by them for the pool."""
         self._record(decided)
         self._queue.extend(event for event in decided if isinstance(event, Opened))
 
     def _plan(self) -> Plan:
-        """Return the scheduler's plan; with `deterministic`, only when a whole batch is done."""
+        """Return the scheduler's plan for the free slots; an empty one if none is free.
+
+        With `deterministic`, it is empty until the whole batch is done.
+        """
         if batch := self.context.spec.deterministic:
             free = 0 if self._running or self._queue else batch.batch
         else:
@@ -387,10 +418,10 @@ class Driver:
         decisions.check_plan(plan, free, history.uncreated_trials, name)
         return plan
 
-    def _follow(self, plan: Plan) -> None:
+    def _apply_plan(self, plan: Plan) -> None:
         """Record a plan's decisions and queue its slices.
 
-        Plan again if the space ran out of points.
+        If the space has run out of points, the scheduler plans again.
         """
         if not plan:
             return
@@ -398,12 +429,12 @@ class Driver:
         self._start(decided)
         failpoints.reach("decided")
         if exhausted:
-            self._follow(self._plan())
+            self._apply_plan(self._plan())
 
     # ---- the ledger -------------------------------------------------------------------------
 
     def _record(self, events: Sequence[Event], in_transaction: InTransaction | None = None) -> None:
-        """Write events to ledger and history in one transaction, and pass them to `watch`.
+        """Append events to ledger and history in one transaction, and pass them to `watch`.
 
         `in_transaction` makes further changes in that transaction; None for none.
         """
@@ -419,10 +450,11 @@ class Driver:
         self._watch(recorded)
 
     def _end_events(self, end: str, reason: str) -> list[Event]:
-        """Return the events of the term's end.
+        """Return the events that end the driver's term, which are recorded last.
 
-        Waiting replicas are pruned if the sweep is finished; otherwise running slices are
-        interrupted. `reason` is a text for people.
+        `end` is ``finished``, ``stopped`` or ``failed``. Waiting replicas are pruned if the sweep
+        has finished; otherwise slices that still run are interrupted. `reason` is a text for
+        people.
         """
         if end == "finished":
             paused = self.history.replicas(Status.PAUSED)
@@ -432,9 +464,9 @@ class Driver:
         return [*self._interrupted_events(running), TermEnded(end, reason)]
 
     def _interrupted_events(self, running: Sequence[Replica]) -> list[Closed]:
-        """Return the events of `running` slices that did not end in time.
+        """Return the events that interrupt slices which did not end in time.
 
-        They have the journals' contents.
+        They have the results and checkpoints of the slices' journals.
         """
         context, why = self.context, "the driver was stopped"
         left = (
@@ -445,7 +477,7 @@ class Driver:
 
 
 def _prune_waiting(replica: Replica, spent: str) -> Moved:
-    """Return the move that prunes a replica that waited at the sweep's end.
+    """Return the move to PRUNED of a replica that still waited at the sweep's end.
 
     `spent` is the exhausted part of the budget, empty if there is none.
     """

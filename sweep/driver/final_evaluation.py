@@ -24,19 +24,20 @@ from sweep.spec import Stop
 
 @dataclass(frozen=True)
 class FinalEvaluation:
-    """The size of a requested final evaluation."""
+    """The size of a final evaluation that a user requested."""
 
     seeds: int
-    """Total number of test seeds for each trial."""
+    """Number of test seeds for each tested trial, including those of earlier evaluations."""
     top: int
-    """Number of best trials to test."""
+    """Number of best trials that are tested."""
 
-    def begin(
+    def begin_event(
         self, history: History, jobs: int, pool: str, unrecorded_s: float = 0.0
     ) -> FinalEvaluationBegan:
-        """Return the event that begins the final evaluation, with `jobs` slots of `pool`.
+        """Return the event that begins the final evaluation of the best trials of a history.
 
-        `unrecorded_s` is the time in seconds that the previous driver ran after its last event.
+        `jobs` is the number of slots, `pool` the pool's name. `unrecorded_s` is the time in seconds
+        that the previous driver ran after its last event.
         """
         best = tuple(trial.number for trial in history.ranked()[: self.top])
         return FinalEvaluationBegan(
@@ -45,7 +46,7 @@ class FinalEvaluation:
 
 
 class FinalEvaluator(Driver):
-    """Runs the final evaluation of the newest term to its end, or until a stop is requested."""
+    """A driver that retrains the best trials under test seeds instead of searching."""
 
     def _decide(self) -> None:
         """Resume interrupted tests, then start new ones."""
@@ -59,17 +60,17 @@ class FinalEvaluator(Driver):
         return ""
 
     def _missing_metric(self, at_end: bool = False) -> None:
-        """Return None: the search has already compared trials by the metric."""
+        """Return None, since the search has already compared trials by the metric."""
 
     def _end_events(self, end: str, reason: str) -> list[Event]:
-        """Return the events that interrupt running tests; the search is unchanged."""
+        """Return the events that interrupt tests which still run; nothing else changes."""
         return [*self._interrupted_events(self.history.test_replicas(Status.RUNNING))]
 
 
 def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:
-    """Yield the tests that have not started: one of each trial, then a second one, and so on.
+    """Yield the events that open tests which have not started: one of each trial, then a second.
 
-    A test is a training of a trial's settings under a seed that no decision has used.
+    A test trains a trial's settings under a seed that no decision has used.
     """
     final_evaluation = history.final_evaluation
     if final_evaluation is None:
@@ -83,10 +84,10 @@ def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:
 
 
 def _goal(trial: Trial, stop: Stop) -> Goal:
-    """Return the goal of a trial's tests: as far as the search trains its best trials.
+    """Return the goal of a trial's tests: the point to which the search trains its best trials.
 
-    If only a budget ends trials, tests go as far as their trial. All tests of a trial have the same
-    goal, even if the trial is trained further after the first.
+    If only a budget ends trials, tests go as far as their trial did. All tests of a trial have the
+    same goal, even if the trial is trained further after the first.
     """
     if trial.test_replicas:
         return trial.test_replicas[0].goal

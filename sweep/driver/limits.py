@@ -38,9 +38,10 @@ from sweep.views import progress
 
 
 class BudgetTracker:
-    """The budget of a sweep during one driver's term, evaluated again when the history has grown.
+    """Compares a sweep's budget with its history, during one driver's term.
 
-    `began` is the driver's start on the clock of events.
+    `began` is the driver's start on the clock of events, in seconds. Except for the time, the
+    budget is compared again only if the history has grown.
     """
 
     def __init__(self, spec: SweepSpec, began: float) -> None:
@@ -50,13 +51,13 @@ class BudgetTracker:
         self._why = ""
         self._min_delta = 0.0
         self._stagnation: list[tuple[float, int]] = []
-        """After each ended trial, by number: the best value so far, and the number of trials since.
-        """
+        """Entry for each ended trial, by number: the best signed score so far, and the number of
+        trials since."""
 
     def exhausted_part(self, history: History) -> str:
-        """Return the exhausted part of the budget, as a text; empty while budget remains."""
+        """Return words for the first exhausted part of the budget; empty while all parts remain."""
         budget, changed = self._spec.budget, history.changed_budget
-        budget = budget.changed(changed) if changed else budget
+        budget = budget.with_changes(changed) if changed else budget
         if not budget.is_set:
             return ""
         spent = history.spent_s + ledger.now() - self._began
@@ -68,7 +69,7 @@ class BudgetTracker:
         return self._why
 
     def _exhausted_parts(self, history: History, budget: Budget) -> Iterator[str]:
-        """Yield each exhausted part of the budget except the time, as a text."""
+        """Yield words for each exhausted part of the budget except the time."""
         if budget.cpu_hours is not None:
             hours = cpu_hours(history, self._spec)
             if hours >= budget.cpu_hours:
@@ -85,7 +86,10 @@ class BudgetTracker:
             yield from _check_settled(history, budget.settled)
 
     def _check_patience(self, history: History, patience: int, min_delta: float) -> Iterator[str]:
-        """Yield a text if `patience` trials in a row did not improve the best by `min_delta`."""
+        """Yield a text if the last `patience` ended trials did not improve the best score.
+
+        An improvement is more than `min_delta`.
+        """
         if min_delta != self._min_delta:
             self._stagnation.clear()
         self._min_delta, ended, states = (
@@ -108,29 +112,29 @@ class BudgetTracker:
 
 
 def cpu_hours(history: History, spec: SweepSpec) -> float:
-    """Return the hours of training of all trials, multiplied by the cores of each."""
+    """Return the hours of training of all trials, multiplied by the processor cores of a trial."""
     return history.total(_trained_seconds) * spec.resources.cpu / 3600
 
 
 def timesteps(history: History) -> float:
-    """Return the environment steps of all trials."""
+    """Return the number of environment steps of all trials."""
     return history.total(_steps)
 
 
 def _trained_seconds(trial: Trial) -> tuple[float, ...]:
-    """Return the seconds of training of each replica."""
+    """Return the seconds for which each replica of a trial was trained."""
     return tuple(replica.seconds for replica in trial.replicas)
 
 
 def _steps(trial: Trial) -> tuple[float, ...]:
-    """Return the environment steps of each replica."""
+    """Return the number of environment steps of each replica of a trial."""
     return tuple(replica.steps for replica in trial.replicas)
 
 
 def _ended_key(trial: Trial) -> Entry | None:
-    """Return an entry that sorts trials that ended, by number, with their signed score.
+    """Return (number, signed score, number) of a trial that has ended; None for others.
 
-    None for others.
+    The entry sorts trials by number. A missing score counts as the worst.
     """
     if trial.status not in FINISHED:
         return None
@@ -147,8 +151,8 @@ def _check_target(history: History, target: float) -> Iterator[str]:
         yield f"budget.target: trial {best.number} has {score:.6g}, the target is {target:g}"
 
 
-def check_changed(history: History, budget: Mapping[str, float | None]) -> None:
-    """Raise BadConfig for a new budget that can never be exhausted in this sweep."""
+def check_changed_budget(history: History, budget: Mapping[str, float | None]) -> None:
+    """Raise BadConfig if a new `budget.settled` can never be reached in this sweep."""
     settled = budget.get("settled")
     if settled is not None and not is_by_expectation(history.objective):
         hint = "it has objectives, constraints or an aggregate in addition to the expected score"
@@ -156,7 +160,10 @@ def check_changed(history: History, budget: Mapping[str, float | None]) -> None:
 
 
 def _check_settled(history: History, share: float) -> Iterator[str]:
-    """Yield a text if as much training again should improve the best trial by less than `share`."""
+    """Yield a text if as much training again should improve the best trial by less than `share`.
+
+    The share is of the range of the expected scores.
+    """
     found = history.expectations.outlook() if is_by_expectation(history.objective) else None
     if found is not None and found.relative_gain < share:
         yield (
@@ -176,13 +183,14 @@ def _check_settled(history: History, share: float) -> Iterator[str]:
 
 
 #: Sort key of a checkpoint: seconds to compute it again, trial, replica, iteration.
-First = tuple[float, int, int, int]
+CostKey = tuple[float, int, int, int]
 
 
 def choose_deletions(history: History, limit: int | None) -> tuple[list[Dropped], str]:
-    """Return the deletions that reduce checkpoints and logs to `limit` bytes.
+    """Return events that delete the cheapest checkpoints and logs, so that `limit` bytes are left.
 
-    Also returns why that is impossible, or an empty text.
+    The text says why that is impossible; it is empty if it is possible. Without a limit nothing is
+    deleted.
     """
     if limit is None:
         return [], ""
@@ -213,7 +221,7 @@ def choose_deletions(history: History, limit: int | None) -> tuple[list[Dropped]
 
 
 def _with_spare_logs(history: History) -> Iterator[Replica]:
-    """Yield replicas whose logs may be deleted: they ended well, with no failure to explain."""
+    """Yield the replicas whose logs may be deleted: they have ended, and did not fail."""
     ended = FINISHED - {Status.FAILED}
     for replica in (*history.replicas(*ended), *history.test_replicas(*ended)):
         failed = history.trials[replica.trial].status is Status.FAILED
@@ -221,13 +229,13 @@ def _with_spare_logs(history: History) -> Iterator[Replica]:
             yield replica
 
 
-def _cheapest_first(history: History) -> Iterator["_Spare"]:
-    """Yield, again and again, the replica whose next deletable checkpoint is cheapest to recompute.
+def _cheapest_first(history: History) -> Iterator["_Deletable"]:
+    """Yield, again and again, the replica whose deletable checkpoint is cheapest to recompute.
 
     The caller drops that checkpoint before it requests the next one.
     """
-    best, heap = history.best, list[tuple[First, _Spare]]()
-    for *least, number in (*history.order(_spare), (math.inf, 0)):
+    best, heap = history.best, list[tuple[CostKey, _Deletable]]()
+    for *least, number in (*history.order(_cheapest_key), (math.inf, 0)):
         while heap and heap[0][0] < tuple(least):
             _, cheapest = heapq.heappop(heap)
             yield cheapest
@@ -236,42 +244,42 @@ def _cheapest_first(history: History) -> Iterator["_Spare"]:
         if least != [math.inf]:
             trial = history.trials[number]
             for replica in (*trial.replicas, *trial.test_replicas):
-                if (one := _Spare(replica, _needed(history, replica, best))).left:
+                if (one := _Deletable(replica, _needed(history, replica, best))).left:
                     heapq.heappush(heap, (one.cost_key, one))
 
 
-def _spare(trial: Trial) -> Entry | None:
-    """Return a sort key of a trial with a checkpoint that it does not need, cheapest first.
+def _cheapest_key(trial: Trial) -> Entry | None:
+    """Return a sort key of a trial, its cheapest checkpoint that it does not need to continue.
 
-    None for others.
+    Returns None if the trial has no such checkpoint.
     """
     replicas = (*trial.replicas, *trial.test_replicas)
-    spare = [_Spare(replica, _needed_to_continue(trial, replica)) for replica in replicas]
+    spare = [_Deletable(replica, _needed_to_continue(trial, replica)) for replica in replicas]
     least = min((one.cost_key for one in spare if one.left), default=None)
     return None if least is None else (*least, trial.number)
 
 
 def _sizes(trial: Trial) -> tuple[int, ...]:
-    """Return the sizes of a trial's checkpoints and logs in bytes."""
+    """Return the size of each checkpoint and log of a trial, in bytes."""
     replicas = (*trial.replicas, *trial.test_replicas)
     sizes = [saved.size for replica in replicas for saved in replica.checkpoints.values()]
     return (*sizes, *(replica.log for replica in replicas))
 
 
-class _Spare:
-    """The deletable checkpoints of one replica, without those in `needed`."""
+class _Deletable:
+    """Checkpoints of one replica that may be deleted, all except those in `needed` (digests)."""
 
     def __init__(self, replica: Replica, needed: set[str]) -> None:
         self.replica = replica
         self._kept = dict(replica.checkpoints)
         self._needed = needed
         self.left: list[tuple[float, int, str]] = []
-        """Seconds to compute it again, iteration and digest of each deletable checkpoint, sorted.
-        """
+        """Seconds to compute it again, iteration and digest of each deletable checkpoint; cheapest
+        first."""
         self._update_costs()
 
     @property
-    def cost_key(self) -> First:
+    def cost_key(self) -> CostKey:
         """Sort key of the checkpoint that is cheapest to recompute."""
         seconds, iteration, _ = self.left[0]
         return seconds, self.replica.trial, self.replica.index, iteration
@@ -283,7 +291,7 @@ class _Spare:
         return saved
 
     def _update_costs(self) -> None:
-        """Compute the costs again, which grow when an earlier checkpoint is deleted."""
+        """Compute the costs again: they grow when an earlier checkpoint is dropped."""
         kept = [*self._kept.values()]
         self.left = sorted(
             (_seconds(self.replica, saved, kept), saved.iteration, saved.digest)
@@ -293,14 +301,20 @@ class _Spare:
 
 
 def _seconds(replica: Replica, saved: Saved, checkpoints: Sequence[Saved]) -> float:
-    """Return the seconds of training from the previous checkpoint, or the start, to `saved`."""
+    """Return the seconds of training to compute `saved` again from the checkpoint before it.
+
+    `checkpoints` are all that are kept; without an earlier one, the training begins at the start.
+    """
     before = max((s.iteration for s in checkpoints if s.iteration < saved.iteration), default=0)
     span = range(before + 1, saved.iteration + 1)
     return stats.total(p.seconds for p in replica.curve if p.iteration in span)
 
 
 def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
-    """Return digests of a replica's checkpoints that must be kept; `best` is the best trial."""
+    """Return the digests of a replica's checkpoints that must not be deleted.
+
+    `best` is the best trial, which keeps its best checkpoint.
+    """
     trial = history.trials[replica.trial]
     needed = _needed_to_continue(trial, replica)
     if is_test(replica.index) and replica.status in FINISHED:
@@ -311,7 +325,7 @@ def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
 
 
 def _needed_to_continue(trial: Trial, replica: Replica) -> set[str]:
-    """Return digests of the checkpoints that the replica itself needs to continue.
+    """Return the digests of the checkpoints that a replica itself needs to continue.
 
     A running replica needs all of them, since its slice may use any; a test that has ended needs
     none.
@@ -333,7 +347,7 @@ def _needed_to_continue(trial: Trial, replica: Replica) -> set[str]:
 # does not end, the slice is ended here: its progress file says how long it had trained when
 # written. Creating, restoring and finally saving the trainable do not count as training. Only the
 # process of that slice is ended, with its children, and only its trial is affected. Times are in
-# seconds of `_Patience`, memory is in bytes.
+# seconds of `_DriverClock`, memory is in bytes.
 
 #: Seconds between two measurements of memory.
 MEASURE_S = 1.0
@@ -345,7 +359,7 @@ GRACE, LEAST_GRACE_S, MOST_GRACE_S = 0.1, 5.0, 30.0
 PAUSE_S = 10.0
 
 
-class _Patience:
+class _DriverClock:
     """A clock that stops while the driver is suspended, so that slices are not ended for it."""
 
     def __init__(self) -> None:
@@ -353,7 +367,7 @@ class _Patience:
         self._now = 0.0
 
     def now(self) -> float:
-        """Return the seconds since the clock was made, without suspensions of the driver."""
+        """Return the seconds since the clock was created, without suspensions of the driver."""
         seen = time.monotonic()
         self._now += min(seen - self._seen, PAUSE_S)
         self._seen = seen
@@ -362,29 +376,35 @@ class _Patience:
 
 @dataclass
 class _Observation:
-    """The observations of a started slice; a waiting slice has no limits."""
+    """The progress of a slice that has started, as its progress file shows it."""
 
-    moved: float
-    """Time at which its progress file last changed, or else at which it was first observed."""
-    note: int = 0
-    """Modification time of the progress file in ns, on the file system's clock."""
+    progressed_at: float
+    """Time on the `_DriverClock` at which the progress file last changed, or was first looked
+    at."""
+    modified_ns: int = 0
+    """Modification time of the progress file in ns, on the file system's clock; 0 before it was
+    read."""
     trained_s: float | None = None
-    """Seconds that it had trained at that time; None before and after training."""
+    """Seconds for which the slice had trained when it wrote the file; None before and after
+    training."""
 
 
 class Guard:
-    """Ends slices that exceed a hard limit."""
+    """Ends running slices that exceed a hard limit of time, memory or silence."""
 
     def __init__(self, context: DriverContext) -> None:
         self._context = context
         self._limits = context.spec.limits
         self._seen: dict[Future[SliceOutcome], _Observation] = {}
-        self._patience = _Patience()
+        self._clock = _DriverClock()
         self._measured_at = self._listened_at = float("-inf")
 
     def check_running(self, running: Mapping[Future[SliceOutcome], Opened]) -> None:
-        """Check all running slices; end those that exceed a limit, whose futures then fail."""
-        limits, pool, now = self._limits, self._context.pool, self._patience.now()
+        """Look at all running slices, and end those that exceed a limit.
+
+        Their futures then have an error.
+        """
+        limits, pool, now = self._limits, self._context.pool, self._clock.now()
         watched = {limits.trial_s, limits.trial_memory, limits.no_progress_s} != {None}
         if not watched and (limits.no_answer_s is None or now - self._listened_at < LOOK_S):
             return
@@ -413,24 +433,25 @@ class Guard:
     def _check_silence(
         self, observation: _Observation, now: float, pid: int | None, silent_s: float
     ) -> WorkerLost | None:
-        """Return the error for a slice without progress whose worker does not answer.
+        """Return the error for a slice without progress whose worker does not answer, or None.
 
-        Otherwise None. `now` is the current time in seconds.
+        `now` is the time on the `_DriverClock`; `silent_s` is how long the worker has been silent.
         """
         most = self._limits.no_answer_s
-        if most is None or min(silent_s, now - observation.moved) < most:
+        if most is None or min(silent_s, now - observation.progressed_at) < most:
             return None
         return WorkerLost(None, pid, f"its worker has made no progress for {most:g} s")
 
     def _read_note(self, observation: _Observation, opened: Opened, now: float) -> None:
-        """Read a slice's progress file if it changed.
+        """Read a slice's progress file into `observation` if it has changed.
 
-        A half-written one is read again next time. `now` is the current time in seconds.
+        A half-written one is read again next time. `now` is the time on the `_DriverClock`, in
+        seconds.
         """
         folder = self._context.folder
         path = folder.trial(opened.trial, opened.replica) / PROGRESS
         with contextlib.suppress(OSError, UsageError, ValueError, AttributeError, TypeError):
-            if observation.note == (written := path.stat().st_mtime_ns):
+            if observation.modified_ns == (written := path.stat().st_mtime_ns):
                 return
             if self._limits.trial_s is not None:
                 note = progress.raw_note(folder, opened.trial, opened.replica)
@@ -438,26 +459,29 @@ class Guard:
                 observation.trained_s = (
                     results.to_number(note.get("trained_s")) if its_own else None
                 )
-            observation.note, observation.moved = written, now
+            observation.modified_ns, observation.progressed_at = written, now
 
     def _check_limits(
         self, observation: _Observation, replica: Replica, now: float, pid: int | None, used: int
     ) -> Iterator[SweepError]:
-        """Yield the error for each limit that the slice exceeds.
+        """Yield the error for each limit that a slice exceeds.
 
         `pid` is None before its process has started; `used` is the memory of that process in bytes.
-        `now` is the current time in seconds.
+        `now` is the time on the `_DriverClock`, in seconds.
         """
         limits = self._limits
         if limits.trial_s is not None and observation.trained_s is not None:
             left = limits.trial_s - _kept_seconds(replica) - observation.trained_s
             grace_s = min(max(GRACE * limits.trial_s, LEAST_GRACE_S), MOST_GRACE_S)
-            if now - observation.moved > max(0.0, left) + grace_s:
+            if now - observation.progressed_at > max(0.0, left) + grace_s:
                 yield LimitPassed(
                     f"limits.trial_s: the trial has trained for {limits.trial_s:g} s, and its "
                     f"iteration did not end within another {grace_s:g} s"
                 )
-        if limits.no_progress_s is not None and now - observation.moved > limits.no_progress_s:
+        if (
+            limits.no_progress_s is not None
+            and now - observation.progressed_at > limits.no_progress_s
+        ):
             yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
         if limits.trial_memory is not None and used > limits.trial_memory:
             allowed = size_text(limits.trial_memory)
@@ -466,6 +490,6 @@ class Guard:
 
 
 def _kept_seconds(replica: Replica) -> float:
-    """Return the seconds of training up to the newest checkpoint, which need not be repeated."""
+    """Return the seconds for which a replica had trained up to its newest checkpoint."""
     saved = replica.newest_checkpoint.iteration if replica.newest_checkpoint else 0
     return stats.total(p.seconds for p in replica.curve if p.iteration <= saved)

@@ -29,10 +29,10 @@ ASKED = 4
 DRAWN = 100
 
 
-class _Known(Sequence[Trial]):
+class _KnownTrials(Sequence[Trial]):
     """The trials of a history, without copying them, followed by those in `added`.
 
-    The latter are searched trials of the same decision.
+    The latter are new trials of the same decision, which are not in the history yet.
     """
 
     def __init__(self, trials: Sequence[Trial]) -> None:
@@ -58,29 +58,30 @@ class _Known(Sequence[Trial]):
 
 @dataclass(frozen=True)
 class Proposer:
-    """Creates the events of new trials; records nothing."""
+    """Creates the events of new trials: their settings and their start. Records nothing."""
 
     spec: SweepSpec
     """Spec of the sweep."""
     searcher: Searcher
     """Searcher that proposes settings."""
     levels: tuple[float, ...]
-    """Rungs of the scheduler."""
+    """Rungs of the scheduler, ascending, which searchers may use."""
     complete_settings: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Function that adds settings derived from the stopping criteria, and the values of ``auto``.
-    """
-    fixed: Collection[str] = ()
-    """Settings that a trial started from a checkpoint must share with its parent, as in
+    """Function from a trial's settings to all that its trainable gets: with those that follow from
+    the stopping criteria, and with values in place of ``auto``."""
+    fixed_keys: Collection[str] = ()
+    """Settings in which a trial that starts from a checkpoint must agree with its parent, as in
     `Trainable.fixed_keys`."""
 
     def search(
         self, history: History, requests: Sequence[NewTrial]
     ) -> tuple[list[Created], list[SpaceExhausted]]:
-        """Return new trials with proposed settings, each proposal seeing those before it.
+        """Return events of new trials with the searcher's settings.
 
-        If the space has too few points, there are fewer trials and one SpaceExhausted.
+        Each proposal sees those before it. A trial takes a user's suggestion if one waits and may
+        be used. If the space has too few points, there are fewer trials and one SpaceExhausted.
         """
-        known = _Known(history.trials)
+        known = _KnownTrials(history.trials)
         created: list[Created] = []
         suggested, tried = iter(history.open_suggestions.items()), history.tried_suggestions
         for fresh in requests:
@@ -113,7 +114,10 @@ class Proposer:
         return created, []
 
     def breed(self, history: History, requests: Sequence[Exploit], first: int) -> list[Created]:
-        """Return offspring from `first` on that start from their parents' newest checkpoints."""
+        """Return events of offspring, which start from their parents' newest checkpoints.
+
+        The trials are numbered from `first`.
+        """
         return [
             self._make_offspring(history.trials[breed.parent], breed, number, history.k)
             for number, breed in enumerate(requests, start=first)
@@ -122,24 +126,24 @@ class Proposer:
     def clone(
         self, history: History, parent: Trial, changes: Mapping[str, Any], from_checkpoint: bool
     ) -> Created:
-        """Return a user's clone of `parent` with changed settings.
+        """Return the event of a user's clone of `parent` with some settings changed.
 
         Raises:
             UsageError: a change is not allowed by the space, or there is no checkpoint to start
                 from.
         """
         space, number = self.spec.space, len(history.trials)
-        held = space.determining(self.fixed) if from_checkpoint else ()
+        held = space.determining(self.fixed_keys) if from_checkpoint else ()
         for name, value in changes.items():
             if name not in space.searched:
                 raise UnknownName("searched setting", name, space.searched)
-            if not (domain := space.role(name)).contains(value):
+            if not (domain := space.domain_of(name)).contains(value):
                 raise BadConfig(f"--set {name}", value, domain.describe())
             if name in held and value != parent.searched.get(name):
                 was = f"{parent.searched.get(name)}, as trial {parent.number} has it"
                 hint = f"its checkpoint holds {name}; without --from-checkpoint it may be changed"
                 raise BadConfig(f"--set {name}", value, was, hint)
-        own = {name: canonical(space.role(name), value) for name, value in changes.items()}
+        own = {name: canonical(space.domain_of(name), value) for name, value in changes.items()}
         searched = {**parent.searched, **own}
         _check_inside(space, searched, parent)
         if from_checkpoint:
@@ -156,11 +160,10 @@ class Proposer:
     def _make_offspring(
         self, parent: Trial, breed: Exploit, number: int, last_event: int
     ) -> Created:
-        """Return the offspring of `parent`, starting from its newest checkpoints.
+        """Return the event of trial `number`, which starts from the newest checkpoints of `parent`.
 
-        Raises SweepError without any.
-
-        `last_event` is the number of the newest event on which the decision is based.
+        `last_event` is the number of the newest event on which the decision is based. Raises
+        SweepError if a replica of the parent has no checkpoint.
         """
         births = []
         for replica in parent.replicas:
@@ -177,7 +180,10 @@ class Proposer:
         return Created(number, found.searched, config, last_event, len(births), tuple(births))
 
     def _resolve_point(self, searched: Mapping[str, Any]) -> Settings:
-        """Return the point of the space with these values, without those that become inactive."""
+        """Return the point of the space with these values, without those of inactive parameters.
+
+        Raises BadSpace if an active parameter has no value in `searched`.
+        """
         space = self.spec.space
 
         def given(name: str, _domain: Domain) -> Any:
@@ -190,7 +196,7 @@ class Proposer:
         return space.resolve(given)
 
     def _config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the trainable's complete settings for a point."""
+        """Return all settings that the trainable gets at a point of the space."""
         return self.complete_settings(self.spec.space.nest(settings, self.spec.config))
 
     # ---- a valid point that is not a duplicate -----------------------------------------------
@@ -203,13 +209,13 @@ class Proposer:
     def _choose(
         self,
         history: History,
-        trials: _Known,
+        trials: _KnownTrials,
         suggested: Mapping[str, Any],
         suggestion: Suggested | None,
     ) -> Settings:
-        """Return the settings of the next trial after `trials`.
+        """Return the settings of the next trial after `trials`, which has none of their points.
 
-        Those in `suggested` or in the suggestion are fixed.
+        The settings that a scheduler gives (`suggested`) or a user (`suggestion`) are fixed.
 
         Raises:
             Exhausted: there is no further point.
@@ -230,9 +236,13 @@ class Proposer:
         raise Exhausted(f"{full}, whatever {crossed} may be" if crossed else full)
 
     def _choose_suggested(
-        self, history: History, trials: _Known, suggested: Mapping[str, Any], index: int
+        self, history: History, trials: _KnownTrials, suggested: Mapping[str, Any], index: int
     ) -> Settings:
-        """Return settings with the suggested ones; BadSpace if no point of the space has them."""
+        """Return a point of the space that has a user's `suggested` settings.
+
+        A duplicate is allowed. `index` is the number of searched trials before it that took no
+        suggestion. Raises BadSpace if no point of the space has them.
+        """
         refused: BadSpace | None = None
         for space in initial.spaces_of_suggestion(
             self.spec.space, self.spec.initial, index, suggested
@@ -245,9 +255,9 @@ class Proposer:
         raise refused
 
     def _find_point(
-        self, space: Space, history: History, trials: _Known, any_will_do: bool
+        self, space: Space, history: History, trials: _KnownTrials, any_will_do: bool
     ) -> Settings:
-        """Return a point of `space` that no trial has, or any point if duplicates are allowed.
+        """Return a point of `space` that no trial has; any point if `any_will_do`.
 
         Raises Exhausted if there is none.
         """
@@ -261,8 +271,13 @@ class Proposer:
             raise Exhausted("the only point of the space has a trial")
         return self._draw_untried(space, trials)
 
-    def _proposals(self, history: History, space: Space, trials: _Known) -> Iterator[Settings]:
-        """Yield valid proposals of the searcher, then random points."""
+    def _proposals(
+        self, history: History, space: Space, trials: _KnownTrials
+    ) -> Iterator[Settings]:
+        """Yield up to `ASKED` valid proposals of the searcher, then `DRAWN` random points.
+
+        Invalid proposals are skipped.
+        """
         for attempt in range(ASKED):
             request = Request(
                 space,
@@ -287,7 +302,9 @@ class Proposer:
             yield space.draw(self._seed(len(trials), attempt))
 
     def _check_proposal(self, space: Space, proposal: object) -> Settings:
-        """Return the searcher's answer, resolved again unless the searcher is a shipped one.
+        """Return the searcher's answer.
+
+        That of a searcher which is not ours is checked against the space.
 
         Raises:
             BadSpace: the answer is not in the space.
@@ -308,7 +325,7 @@ class Proposer:
         return space.resolve(given)
 
     def _refusal(self, proposal: object, allowed: str) -> UsageError:
-        """Return the error for an invalid answer of the searcher."""
+        """Return the error that the searcher answered `proposal`, which is not `allowed`."""
         who = f"searcher: suggest() of '{self.spec.searcher.name}'"
         return UsageError(f"{who} returned {shorten(proposal)}; expected {allowed}")
 
@@ -318,12 +335,15 @@ class Proposer:
         return searchers.KIND.is_shipped(self.spec.searcher.name)
 
     def _seed(self, number: int, attempt: int) -> int:
-        """Return the seed of an attempt to propose trial `number`."""
+        """Return the seed for the given attempt to propose the settings of trial `number`."""
         path = ("search", number, attempt) if attempt else ("search", number)
         return rng.integer(self.spec.seed, *path)
 
     def _draw_untried(self, space: Space, trials: Sequence[Trial]) -> Settings:
-        """Return a random one of the points that no trial has; Exhausted if there is none."""
+        """Draw one of the points that no trial has.
+
+        Raises Exhausted if there is none or too many to list.
+        """
         points = _points.countable(space)
         if points is None:
             raise Exhausted(f"each of {ASKED + DRAWN} proposals has a trial already")
@@ -335,8 +355,8 @@ class Proposer:
 
 
 def _check_inside(space: Space, searched: Mapping[str, Any], parent: Trial) -> None:
-    """Raise BadConfig if a clone of `parent` would inherit a value outside a changed space."""
+    """Raise BadConfig if a clone of `parent` would inherit a value outside the present space."""
     for name in space.searched:
-        if name in searched and not (domain := space.role(name)).contains(searched[name]):
+        if name in searched and not (domain := space.domain_of(name)).contains(searched[name]):
             of = f"trial {parent.number} is outside the present space; change its {name} too"
             raise BadConfig(f"--set {name}", searched[name], domain.describe(), of)

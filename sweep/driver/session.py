@@ -47,16 +47,16 @@ _NOTICE = "stopping: slices save and end; the same signal again (Ctrl-C) ends at
 
 
 class View(Protocol):
-    """Display of a driver's work."""
+    """Display of a driver's work, such as the live table of the command line."""
 
     def begin(self, context: DriverContext, warnings: Sequence[str]) -> None:
-        """Show that the driver is about to run, with warnings."""
+        """Show that the driver of the context is about to run, with warnings."""
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """Show the history after `records` were added; they are empty if nothing has happened."""
+        """Show the present history; `records` are the new events, empty if nothing has happened."""
 
     def say(self, text: str) -> None:
-        """Show a message that is not in the history; may be called from any thread."""
+        """Show a message that is not in the history; is called from any thread."""
 
     def end(self) -> None:
         """Stop redrawing: the driver has ended."""
@@ -69,22 +69,22 @@ class RunResult:
     outcome: str
     """End of the term: ``finished`` or ``stopped``."""
     signal: int | None
-    """Number of the first signal received, even while the last results were sent, or None.
-    """
+    """Number of the first signal received, or None; signals also count while the last results are
+    sent."""
     seconds: float
     """Duration of the term in seconds."""
     unsent: tuple[str, ...]
-    """Trackers that miss events; the next driver sends these."""
+    """Names of trackers that lack events; the next driver sends these."""
     trackers: tuple[str, ...]
-    """All trackers of the sweep."""
+    """Names of all trackers of the sweep."""
     trained: bool
-    """True if anything was trained."""
+    """True if at least one slice was started."""
     history: History
     """History of the sweep at the term's end."""
 
 
 def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> RunResult:
-    """Run the driver of an existing sweep until it ends, or is stopped after `timeout_s` seconds.
+    """Run the driver of an existing sweep; ask it to stop after `timeout_s` seconds, if given.
 
     Raises:
         SweepError: the driver could not start, or an outside error ended it; see its ``exit_code``.
@@ -104,12 +104,12 @@ def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> Ru
 
 
 def _slices(history: History) -> int:
-    """Return the number of slices of all replicas."""
+    """Return the number of slices that all replicas have had."""
     return sum(replica.slices for replica in history.all_replicas)
 
 
 class _Session:
-    """A driver with its signals, timer, trackers, callbacks and display.
+    """One driver's term with its signals, timer, trackers, callbacks and display.
 
     Args:
         timeout_s: seconds after which the driver is asked to stop; None for no limit.
@@ -137,14 +137,11 @@ class _Session:
         }
         self.calls = Outbox(context.folder.ledger, self.callers, view.say, term)
         self.noticed = False
-        self.first = FirstResult(context.unsure, context.folder, context.history)
+        self.first = FirstResult(context.unsure_names, context.folder, context.history)
 
     @contextlib.contextmanager
     def showing_work(self, warnings: Sequence[str]) -> Iterator[None]:
-        """Show the driver's work inside the block, with the timer running.
-
-        Close the outboxes on errors.
-        """
+        """Run the timer and the display inside the block; on an error, close the outboxes early."""
         if self.timed:
             self.timer.start()
         try:
@@ -162,7 +159,7 @@ class _Session:
             self.timer.cancel()
 
     def stop_at_timeout(self) -> None:
-        """Stop the driver at the timeout.
+        """Ask the driver to stop, because the timeout is over, unless a signal has done so.
 
         Runs in the timer's thread, since a slice may block the main one.
         """
@@ -171,7 +168,7 @@ class _Session:
             self.driver.ask_to_stop()
 
     def watch(self, records: Sequence[Recorded]) -> None:
-        """Handle a turn of the driver: wake the outboxes and update the display."""
+        """Pass the driver's new events on: wake the outboxes, show warnings, update the display."""
         if records:
             self.outbox.notify()
             self.calls.notify()
@@ -183,15 +180,10 @@ class _Session:
         self.view.update(records)
 
     def drain(self, end: str) -> tuple[str, ...]:
-        """Wait for trackers and callbacks to get the remaining events.
+        """Wait until trackers and callbacks have all events.
 
-        Ctrl-C ends the wait; the next driver sends the rest.
-
-        Args:
-            end: end of the sweep in words, such as ``finished``.
-
-        Returns:
-            The trackers that lack some events.
+        Return the names of trackers that lack some. Ctrl-C ends the wait; the next driver sends the
+        rest. The wait is short unless `end`, the end of the driver, is ``finished``.
         """
         patience = PATIENCE_S if end == "finished" else SHORT_PATIENCE_S
         if names := self.context.spec.trackers:
@@ -209,9 +201,9 @@ class _Session:
         return unsent
 
     def _end_callbacks(self, patience_s: float) -> None:
-        """Wait for callbacks up to `patience_s`.
+        """Wait up to `patience_s` seconds for the callbacks, then give up the slow ones.
 
-        Later events are delivered if the sweep is resumed.
+        Their events are delivered if the sweep is resumed.
         """
         for name in self.calls.close(patience_s):
             self.callers[name].give_up()
@@ -223,7 +215,7 @@ class _Session:
 class _Signals:
     """Signal handlers while a driver runs: the first signal stops it, the second ends it at once.
 
-    Ctrl-Z suspends the workers too, which are not part of the terminal's job.
+    Ctrl-Z suspends the workers, too, which are not part of the terminal's job.
 
     Args:
         ask: function that asks the driver to stop.
@@ -238,7 +230,7 @@ class _Signals:
 
     @property
     def first_signal(self) -> int | None:
-        """Number of the first signal received; None before one."""
+        """Number of the first signal received; None before it."""
         return self.received[0] if self.received else None
 
     def __enter__(self) -> "_Signals":
@@ -257,9 +249,9 @@ class _Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        """Stop the driver at the first signal.
+        """Ask the driver to stop at the first signal.
 
-        Restore the previous handlers and end it at the second.
+        At the second, restore the old handlers and end it.
         """
         self.received.append(number)
         if len(self.received) == 1:
@@ -270,7 +262,7 @@ class _Signals:
 
 
 def _suspend(_number: int, _frame: FrameType | None) -> None:
-    """Suspend this process and its descendants in the terminal's session until it is continued."""
+    """Handle Ctrl-Z: suspend the workers and this process; resume the workers with it."""
     import psutil  # not at the top: rarely needed
 
     from trainables.core.processes.reaper import is_tracker
@@ -291,7 +283,11 @@ def _suspend(_number: int, _frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def _report_errors(folder: Folder) -> Iterator[None]:
-    """Write the traceback of an unexpected error to the sweep's folder; raise a one-line error."""
+    """Write the traceback of an unexpected error to ``error.txt`` in the sweep's folder.
+
+    The error is raised again as a SweepError of one line, or as a UsageError if a plugin raised it.
+    Expected errors pass unchanged.
+    """
     try:
         yield
     except (SweepError, OSError, CheckpointError, SigningError):

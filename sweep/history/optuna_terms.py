@@ -81,7 +81,7 @@ def _equivalent_domain(domain: Domain, view: View) -> Float | Int | Choice:
             if view == "modelled":
                 return _QUANTILE
             return replace(domain, step=None) if isinstance(domain, Float) else domain
-        case Float() | Int() if domain.rounded:
+        case Float() | Int() if domain.is_rounded:
             return Float(*domain.edges, log=True)
         case Ordinal():
             shown = view == "shown"
@@ -120,7 +120,7 @@ def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
     match domain:
         case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
             return domain.quantile(value)
-        case Float() | Int() if domain.rounded:
+        case Float() | Int() if domain.is_rounded:
             return float(value)
         case Ordinal() if view != "shown":
             return domain.index[choice_key(value)]
@@ -155,7 +155,7 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
         case Float():
             return domain.snap(coded)
         case Int():
-            return domain.snap(coded) if domain.rounded else coded
+            return domain.snap(coded) if domain.is_rounded else coded
         case Ordinal() if view != "shown":
             return domain.values[coded]
         case Normal():

@@ -37,7 +37,7 @@ def is_by_expectation(objective: Objective) -> bool:
     They do with one objective, no constraint, and an aggregate that is fair to trials with
     different numbers of seeds.
     """
-    return objective.is_simple and objective.aggregate.fair
+    return objective.is_simple and objective.aggregate.is_independent_of_count
 
 
 def ranked(trials: Iterable[Trial], objective: Objective, places: Places) -> list[Trial]:
@@ -51,7 +51,7 @@ def ranked(trials: Iterable[Trial], objective: Objective, places: Places) -> lis
     chosen = list(trials)
     scores = {trial.number: trial.score for trial in chosen}
     chosen.sort(key=lambda trial: rank_key(trial, scores[trial.number]))
-    if objective.aggregate.fair:
+    if objective.aggregate.is_independent_of_count:
         chosen.sort(key=lambda trial: places(trial.number))
     else:
         chosen.sort(
@@ -77,7 +77,7 @@ def order_text(trial: Trial, expected: Expected | None, is_pick: bool) -> str:
     """
     objective = trial.objective
     missing, cost, number = rank_key(trial, trial.score)
-    costs = [] if objective.aggregate.fair else [cost]
+    costs = [] if objective.aggregate.is_independent_of_count else [cost]
     costs.append(0.0 if expected is None else -objective.sign * expected.value)
     pairs = zip(objective.signs[1:], trial.other_scores, strict=True)
     costs += [math.inf if v is None or math.isnan(v) else -sign * v for sign, v in pairs]

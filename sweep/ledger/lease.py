@@ -118,8 +118,17 @@ class Lease:
 # ---- functions called inside a transaction ------------------------------------------------------
 
 
-_COLUMNS = "epoch, host, kernel, pid, since, renewed, drove_at"
-_FIELDS = ("term", "host", "kernel", "pid", "taken_at", "renewals", "driven_at")
+#: Field of `Lease` → its column in the table.
+_COLUMN_OF = {
+    "term": "epoch",
+    "host": "host",
+    "kernel": "kernel",
+    "pid": "pid",
+    "taken_at": "since",
+    "renewals": "renewed",
+    "driven_at": "drove_at",
+}
+_COLUMNS = ", ".join(_COLUMN_OF.values())
 #: Separator between kernel and namespace in the column `kernel`.
 _SEPARATOR = "|"
 #: Largest term: databases cannot store a larger number.
@@ -145,9 +154,10 @@ def read_row(connection: Connection) -> Lease:
     if row is None:
         return Lease()
     try:
-        lease: Lease = codec.read(Lease, dict(zip(_FIELDS, row, strict=True)))
+        lease: Lease = codec.read(Lease, dict(zip(_COLUMN_OF, row, strict=True)))
     except DecodeError as error:
-        raise DecodeError(f"its lease: {error}") from None
+        field, colon, problem = str(error).partition(":")
+        raise DecodeError(f"its lease: {_COLUMN_OF.get(field, field)}{colon}{problem}") from None
     _next_term(lease.term)
     kernel, _, namespace = lease.kernel.partition(_SEPARATOR)
     return replace(lease, kernel=kernel, namespace=namespace)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Comparison:
-    """Sweeps with the same metric and mode; each question is answered from their present state."""
+    """Several sweeps with the same metric and mode, side by side.
+
+    Each method reads the present state of the sweeps anew.
+    """
 
     def __init__(self, folders: Sequence[Folder]) -> None:
         self._folders = tuple(folders)
@@ -28,11 +31,14 @@ class Comparison:
         return shown
 
     def _present_state(self, curves: bool = False) -> list[lookup.Sweep]:
-        """Return the present state of all sweeps, with their curves if requested."""
+        """Read the present state of all sweeps, with their learning curves if requested."""
         return [lookup.read(folder, curves) for folder in self._folders]
 
     def _data(self) -> dict[str, Any]:
-        """Return the comparison of all sweeps as plain data."""
+        """Return the data of `views.comparison.compare` for all sweeps.
+
+        Raises UsageError if they do not fit.
+        """
         return comparison.compare(self._present_state())
 
     @property

@@ -32,9 +32,10 @@ POLL_S = 0.05
 def ask(
     folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float
 ) -> tuple[Answer | None, bool]:
-    """Send a request, and wait at most `patience_s` seconds for the answer while a driver runs.
+    """Write a request to the ledger, and wait for the answer of a running driver.
 
-    Returns the answer, or None if no driver has handled the request yet; and True if a driver runs.
+    Waits at most `patience_s` seconds, and not at all if no driver runs. Returns the answer, None
+    if no driver has handled the request yet; and true if a driver runs.
 
     Raises:
         UsageError: the sweep cannot grant it, and nothing was written; or the driver refused it.
@@ -56,9 +57,9 @@ def ask(
 def suggest(
     folder: Folder, settings: Mapping[str, Any], reason: str, author: str | None, patience_s: float
 ) -> tuple[Answer | None, bool]:
-    """Suggest settings to a sweep, see `ask`; `author` is None for the user of this process.
+    """Ask a sweep to try `settings` in a new trial; waits and returns as `ask`.
 
-    `patience_s` is the longest time to wait, in seconds. `reason` is a text for people.
+    `reason` and `author` are texts for people; None for the user of this process.
     """
     author = user() if author is None else author
     return ask(
@@ -75,7 +76,10 @@ def user() -> str:
 
 
 def _apply_pending_requests(folder: Folder, history: History, trials: int) -> None:
-    """Add pending requests for trials (the spec has `trials`) and suggestions to `history`."""
+    """Apply the requests that no driver has handled to `history`: numbers of trials, suggestions.
+
+    `trials` is the number of trials in the spec.
+    """
     history.wanted = history.wanted or trials
     with contextlib.closing(Requests(folder.ledger)) as requests:
         for request in requests.pending():
@@ -87,7 +91,7 @@ def _apply_pending_requests(folder: Folder, history: History, trials: int) -> No
 
 
 def _check(folder: Folder, request: Request) -> None:
-    """Raise UsageError if the driver would refuse the request, as far as the ledger shows."""
+    """Raise UsageError if the driver would refuse the request, as far as the ledger shows now."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)

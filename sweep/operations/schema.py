@@ -32,6 +32,8 @@ from trainables.trainable import Trainable
 
 #: Name of the schema's file in the folder of a spec.
 FILE = "sweep.schema.json"
+#: Comment line for the top of a spec, by which editors find the schema in `FILE`.
+MODELINE = f"# yaml-language-server: $schema={FILE}\n"
 #: Key of a spec that names a plugin with options → the kind of the plugin.
 _KINDS: Mapping[str, plugins.Kind[Any]] = {
     "scheduler": schedulers.KIND,
@@ -41,13 +43,11 @@ _KINDS: Mapping[str, plugins.Kind[Any]] = {
 _PATH = {"type": "string", "pattern": ":"}
 
 
-def modeline(file: str = FILE) -> str:
-    """Return the first line of a spec, by which editors find the schema in `file`."""
-    return f"# yaml-language-server: $schema={file}\n"
-
-
 def text() -> str:
-    """Return the schema of a spec as the text of a file, including installed plugins."""
+    """Return the schema of a spec as the text of a file.
+
+    If other packages add plugins, it is generated with them; else it is the file that we ship.
+    """
     kinds = (plugins.trainables(), schedulers.KIND, searchers.KIND, trackers.KIND)
     if any(importing.entry_points(kind.package) for kind in kinds):
         return rendered(schema())
@@ -55,7 +55,7 @@ def text() -> str:
 
 
 def rendered(schema: Schema) -> str:
-    """Return a schema as the text of a file, with one line for each definition."""
+    """Return a schema as JSON for a file, with one line for each definition."""
     rest = {key: one for key, one in schema.items() if key != "definitions"}
     each = (
         f"{_compact_json(name)}:{_compact_json(one)}" for name, one in schema["definitions"].items()
@@ -70,15 +70,18 @@ def _compact_json(part: Any) -> str:
 
 
 def schema(installed: bool = True) -> Schema:
-    """Return the schema of a spec, with what installed packages add by their entry points."""
+    """Return the JSON Schema of a spec.
+
+    With `installed`, also for the plugins of other packages.
+    """
     return _Builder(installed).spec_schema()
 
 
 class _Generator(GenerateJsonSchema):
-    """Generator of schemas without titles, which repeat names, and docstrings of classes."""
+    """Pydantic's generator of schemas, without titles and without the docstrings of classes."""
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-        """Ignore what JSON cannot express: functions as values and defaults."""
+        """Ignore the warning that JSON cannot express a default or a function."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Return false: titles only repeat the names of fields."""
@@ -93,7 +96,10 @@ class _Generator(GenerateJsonSchema):
 
 
 class _Builder:
-    """Builds the schema from models, plugins and trainables, also of `installed` packages."""
+    """Builds the schema of a spec from the models of spec, plugins and trainables.
+
+    With `installed`, plugins of other packages are included.
+    """
 
     def __init__(self, installed: bool) -> None:
         self._installed = installed
@@ -155,19 +161,26 @@ class _Builder:
     # ---- plugins ------------------------------------------------------------------------------
 
     def _all(self, kind: "plugins.Kind[Any]") -> Iterator[tuple[str, Any]]:
-        """Yield name and class of each plugin of a kind that can be imported."""
+        """Yield name and class of each plugin of a kind.
+
+        Those that cannot be imported are left out.
+        """
         for name in self._names_of(kind):
             # A function, or a plugin whose package is missing, has no settings to describe.
             with contextlib.suppress(SweepError, ImportError):
                 yield name, kind.find(name)
 
     def _names_of(self, kind: "plugins.Kind[Any]") -> list[str]:
-        """Return the names of all plugins of a kind."""
+        """Return the names of our plugins of a kind, and of installed ones if requested."""
         others = importing.entry_points(kind.package) if self._installed else []
         return list(dict.fromkeys([*plugins.names(kind.package), *others]))
 
     def _plugins(self, key: str) -> Schema:
-        """Return the schema of a key that names a plugin with its options."""
+        """Return the schema of the key ``scheduler`` or ``searcher``.
+
+        Its value is a name, a path, or a mapping of ``name`` and options. The schemas of the
+        options are added to the definitions.
+        """
         options = self._options[key]
         needed = {name: self._model(model).get("required", []) for name, model in options.items()}
         others = [name for name in self._names_of(_KINDS[key]) if name not in options]
@@ -189,12 +202,12 @@ class _Builder:
 
     @staticmethod
     def _config(trainable: type[Trainable]) -> type[Settings]:
-        """Return the model of a trainable's settings."""
+        """Return the pydantic model of a trainable's settings."""
         assert trainable.config_class is not None  # noqa: S101 filtered in __init__
         return trainable.config_class
 
     def _case(self, name: str, trainable: type[Trainable]) -> Schema:
-        """Return the condition on ``config`` and ``space`` that holds for the trainable `name`."""
+        """Return a rule: if ``trainable`` is `name`, ``config`` and ``space`` have its settings."""
         settings, required = self._flat_settings(self._config(trainable))
         closed = not trainable.takes_other_settings
         config: Schema = {
@@ -219,7 +232,10 @@ class _Builder:
         }
 
     def _flat_settings(self, model: type[Settings]) -> tuple[dict[str, Schema], list[str]]:
-        """Return the schema of each setting by its flat name, and the required names."""
+        """Return the schema of each setting by its name, and the names of required ones.
+
+        Settings of a section have no prefix.
+        """
         inner = sections_of(model)
         usual, settings, required = defaults(model), {}, []
         for owner in (model, *inner.values()):
@@ -241,20 +257,26 @@ class _Builder:
                 yield from ((f"{key}.{name}", s) for name, s in self._nested_names(inner))
 
     def _parameter(self, name: str, values: Schema) -> Schema:
-        """Return the schema of the parameter by which a space gives a setting."""
+        """Return a reference to the schema of the parameter `name` in ``space``.
+
+        `values` is the schema of the setting; the parameter's is added to the definitions.
+        """
         described = {key: one for key, one in values.items() if key == "description"}
         plain = json_schema.of_setting(self._define(name, values))
         return self._define(f"space.{name}", described | plain)
 
     def _nested(self, values: Schema) -> Schema | None:
-        """Return the schema of the model that a setting contains, or None if it contains none."""
+        """Return the schema of the model that a setting's value is; None if it is no model."""
         for one in [values, *values.get("allOf", []), *values.get("anyOf", [])]:
             if "$ref" in one:
                 return self._generated.get(one["$ref"].rpartition("/")[2])
         return None
 
     def _define(self, name: str, schema: Schema) -> Schema:
-        """Add `schema` to the definitions under a name like `name`. Returns a reference to it."""
+        """Add `schema` to the definitions and return a reference to it.
+
+        It is named after `name`, with a number if that name has another schema.
+        """
         number, wanted = 1, f"setting.{name}"
         while self._definitions.setdefault(wanted, schema) != schema:
             number += 1
@@ -264,7 +286,7 @@ class _Builder:
     # ---- parts --------------------------------------------------------------------------------
 
     def _model(self, model: type[BaseModel]) -> Schema:
-        """Return the generated schema of a model."""
+        """Return the schema that pydantic generated for a model."""
         return self._generated[self._names[model]]
 
     def _used_definitions(self, *parts: Any) -> dict[str, Schema]:
@@ -288,17 +310,17 @@ _NOT_OWN: Schema = {
 
 
 def _key_equals(key: str, value: str) -> Schema:
-    """Return the condition that `key` has the value `value`."""
+    """Return a schema that accepts a mapping if its `key` has the value `value`."""
     return {"properties": {key: {"const": value}}, "required": [key]}
 
 
 def _has_key(key: str, inner: str) -> Schema:
-    """Return the condition that the mapping `key` contains `inner`."""
+    """Return a schema that accepts a mapping if the mapping under its `key` contains `inner`."""
     return {"properties": {key: {"required": [inner]}}, "required": [key]}
 
 
 def _is_open(values: Schema) -> bool:
-    """Return true if a setting may be a mapping with any keys."""
+    """Return true if the schema of a setting accepts a mapping with any keys."""
     choices = [values, *values.get("anyOf", [])]
     return any(one.get("type") == "object" and one.get("additionalProperties") for one in choices)
 
@@ -313,7 +335,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _refs(part: Any) -> Iterator[str]:
-    """Yield the names of the definitions that `part` refers to."""
+    """Yield the names of the definitions that `part` of a schema refers to, repeated ones, too."""
     if isinstance(part, Mapping):
         if isinstance(name := part.get("$ref"), str):
             yield name.removeprefix("#/definitions/")
@@ -324,7 +346,7 @@ def _refs(part: Any) -> Iterator[str]:
 
 
 def _to_draft_7(part: Any) -> Any:
-    """Return `part` in draft 7 of JSON Schema.
+    """Convert `part` of a schema to draft 7 of JSON Schema.
 
     There, ``items`` may be a list of schemas, and other keys next to ``$ref`` are ignored.
     """

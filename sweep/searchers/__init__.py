@@ -22,7 +22,7 @@ from sweep.history.events import EarlierSweep
 from sweep.history.objective import Objective
 from sweep.history.trial import Trial
 from sweep.spec.space import Settings, Space
-from sweep.spec.space.domains import written
+from sweep.spec.space.domains import exact_decimal
 from trainables.core import settings
 
 PACKAGE = __name__
@@ -54,7 +54,7 @@ class SearcherOptions(settings.Settings):
 
         The fraction counts as its decimal text says, so 0.29 of 100 trials are 29.
         """
-        return math.floor(written(self.suggested) * trials)
+        return math.floor(exact_decimal(self.suggested) * trials)
 
 
 @dataclass(frozen=True)

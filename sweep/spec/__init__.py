@@ -101,7 +101,7 @@ _TRAINABLE = re.compile(r"[A-Za-z_][\w-]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_
 
 
 def _check_trainable(name: str) -> str:
-    """Return the name of a trainable if it is valid; ValueError says what is allowed."""
+    """Return the name or path of a trainable; ValueError, with what is allowed, if invalid."""
     if not _TRAINABLE.fullmatch(name):
         meant = name.replace(".py:", ":").removeprefix("./").replace("/", ".")
         written = f", such as {meant}" if _TRAINABLE.fullmatch(meant) else ""
@@ -110,14 +110,14 @@ def _check_trainable(name: str) -> str:
 
 
 def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of trackers; ValueError unless they are different."""
+    """Return the names of trackers; ValueError if one is repeated."""
     if len(set(names)) < len(names):
         raise ValueError("a list of different tracker names")
     return names
 
 
 def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the paths of callbacks; ValueError unless they are valid and different."""
+    """Return the paths of callbacks; ValueError if one is invalid or repeated."""
     for name in names:
         if ":" not in name or not _TRAINABLE.fullmatch(name) or names.count(name) > 1:
             raise ValueError("a list of different package.module:Class paths")
@@ -125,7 +125,7 @@ def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _text(pattern: str, longest: int | None = None) -> WithJsonSchema:
-    """Return the JSON Schema of a text that matches `pattern` as a whole.
+    """Return the JSON Schema of a text that matches the regular expression `pattern` as a whole.
 
     `longest` is the maximum number of characters, None for no limit.
     """
@@ -142,7 +142,7 @@ _SEED_KEYS = ("seeds", "aggregate")
 
 
 class SweepSpec(Settings):
-    """A search for the settings of a trainable that do best within a budget."""
+    """All keys of a sweep's YAML file, checked: the trainable, its search space and the budget."""
 
     name: Annotated[
         str, AfterValidator(check_name), _text(sections.NAME.pattern, sections.LONGEST_NAME)
@@ -256,7 +256,7 @@ class SweepSpec(Settings):
     _source: Source = PrivateAttr(default_factory=Source)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Store the source, and check the sections against each other."""
+        """Store the file's lines for messages, and check keys that depend on each other."""
         source = self._source = source_of(context)
         gathering = Gathering(source, context["refused"] if context else ())
         gathering.run(lambda: self.space.check_against(self.config), "space", "config")
@@ -271,10 +271,10 @@ class SweepSpec(Settings):
         gathering.check()
 
     def _check_settled(self) -> None:
-        """Raise BadConfig for `budget.settled` if not the expected score alone decides."""
+        """Raise BadConfig for `budget.settled` if not the expected score alone ranks the trials."""
         others = {"objectives": self.objectives, "constraints": self.constraints}
         unsuitable = [key for key, value in others.items() if value]
-        unsuitable += [] if self.aggregate.fair else ["aggregate"]
+        unsuitable += [] if self.aggregate.is_independent_of_count else ["aggregate"]
         if self.budget.settled is not None and unsuitable:
             hint = (
                 f"remove it, because with {unsuitable[0]} the expected score alone does not decide"
@@ -289,7 +289,7 @@ class SweepSpec(Settings):
             )
 
     def _check_number(self) -> None:
-        """Raise BadConfig if there are more initial settings than trials."""
+        """Raise BadConfig if `initial` has more points than there are trials."""
         if (given := len(self.initial)) > self.trials:
             hint = f"raise trials to {given}, or remove some entries"
             allowed = f"at most {self.trials} entries, as many as trials"
@@ -297,22 +297,22 @@ class SweepSpec(Settings):
 
     @property
     def first_seeds(self) -> int:
-        """Number of seeds with which a new trial starts."""
+        """Number of seeds with which a new trial starts; 1 with a plan of seeds."""
         return self.seeds if isinstance(self.seeds, int) else 1
 
     @property
     def has_seed_plan(self) -> bool:
-        """True if trials that get far are given further seeds."""
+        """True if trials that reach high rungs get further seeds."""
         return not isinstance(self.seed_plan, int)
 
     @property
     def seed_plan(self) -> Seeds:
-        """Number or plan of seeds; 1 as long as none is given or decided."""
+        """Number of seeds of a trial, or plan of seeds; 1 if the spec has none."""
         return 1 if self.seeds is None else self.seeds
 
     @property
     def source(self) -> Source:
-        """Source of the spec, for errors that are found later."""
+        """File and lines of the spec's keys, for errors that are found later."""
         return self._source
 
 
@@ -328,7 +328,7 @@ _PYTHON = (".py", ".ipynb")
 
 
 def find(space: str) -> Path:
-    """Return the file that the command line names: a path, or the bare name of a shipped space.
+    """Return the YAML file that a user names: a path, or the bare name of a shipped search space.
 
     Raises UsageError if there is no such file; the message names similar ones.
     """
@@ -358,7 +358,7 @@ def find(space: str) -> Path:
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether `path` is a folder; False for invalid names."""
+    """Return whether `path` is a folder; false if it is too long or otherwise invalid."""
     try:
         return path.is_dir()
     except (OSError, ValueError):  # the name is not valid
@@ -366,21 +366,25 @@ def _is_folder(path: Path) -> bool:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the search spaces of this package: name → file."""
+    """Return the search spaces that are shipped with sweep: name → file."""
     entries = sorted(resources.files("search_spaces").iterdir(), key=lambda entry: entry.name)
     return {Path(e.name).stem: Path(str(e)) for e in entries if e.name.endswith(".yaml")}
 
 
 def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """Return the spec in a YAML file, changed by settings of the command line; see `Override`.
+    """Read a spec from a YAML file, and apply `overrides`.
 
-    Raises UsageError if the file cannot be read or has mistakes.
+    An override is an `Override` or the text after ``--set``. Raises UsageError if the file cannot
+    be read or has mistakes.
     """
     return parse(text_of(path), str(path), overrides)
 
 
 def parse(text: str, file: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """Return the spec in a YAML text; `file` is its name in messages. See `load`."""
+    """Read a spec from YAML text; `file` is its name in messages.
+
+    Overrides and errors as in `load`.
+    """
     spec, found = survey(text, file, overrides)
     found.check()
     return spec
@@ -404,11 +408,14 @@ def survey(
     name: str = "",
     remark: str = "",
 ) -> tuple[SweepSpec, Gathering]:
-    """Return the spec in a YAML text without the wrong keys, and the mistakes found.
+    """Read a spec from YAML text; return it together with its mistakes, which are not raised.
+
+    Keys with a mistake have their defaults or placeholders in the returned spec.
 
     Args:
         text: YAML text.
-        overrides: settings of the command line.
+        file: path of the text, for messages.
+        overrides: settings of the command line, as in `load`.
         name: name of the sweep if the text has none.
         remark: remark about that name for the user.
 
@@ -441,25 +448,28 @@ def survey(
 
 
 def canonical_json(spec: SweepSpec) -> str:
-    """Return the spec with all defaults as JSON in a fixed form, for `from_json`."""
+    """Return the spec with all defaults as JSON; `from_json` reads it.
+
+    Equal specs have equal texts.
+    """
     return json.dumps(spec.model_dump(), separators=(",", ":"), allow_nan=False)
 
 
 def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """Return the spec that `canonical_json` wrote, with the given settings replaced."""
+    """Read a spec from the text of `canonical_json`, and apply `overrides` as in `load`."""
     return validate(SweepSpec, *apply_overrides(json.loads(text), Source(), overrides))
 
 
 def build(model: type[M], plugin: Plugin, key: str, source: Source) -> M:
-    """Return the options of the plugin at `key` of a spec, validated by `model`.
+    """Return a plugin's options, checked by its `model`; `key` is the plugin's key in the spec.
 
-    Raises BadConfig if the model refuses them.
+    Raises BadConfig, with the option's line, if the model refuses one.
     """
     return validate(model, plugin.options, source.sub_source(key))
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether `path` is a file; False for invalid names."""
+    """Return whether `path` is a file; false if it is too long or otherwise invalid."""
     try:
         return path.is_file()
     except OSError:  # the name is too long, or the folder not readable
@@ -492,7 +502,7 @@ def text_of(path: Path) -> str:
 
 
 def read(path: Path, spec: SweepSpec) -> Space:
-    """Return the space in `path`, with the combinations that `spec` forbids.
+    """Read the search space in a YAML file, which may be a whole spec; `spec` gives ``forbid``.
 
     Raises UsageError if the file cannot be read or has mistakes.
     """

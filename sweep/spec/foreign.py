@@ -24,7 +24,7 @@ _SPEC_PATTERN = re.compile(r"^(trainable|space)\s*:", re.MULTILINE)
 
 
 def refuse(text: str, file: str) -> None:
-    """Raise UsageError if `text` is a file of another tool."""
+    """Raise UsageError, with the command that converts it, if `text` is a file of another tool."""
     if not file or not _FOREIGN_PATTERN.search(text) or _SPEC_PATTERN.search(text):
         return
     try:
@@ -40,7 +40,7 @@ def refuse(text: str, file: str) -> None:
 
 
 def kind_of(raw: Any) -> Kind | None:
-    """Return the tool whose file has this data, or None if it is unknown."""
+    """Return the tool whose file has this content, or None if it is of no known tool."""
     if not isinstance(raw, Mapping) or not raw:
         return None
     if isinstance(raw.get("parameters"), Mapping) and raw.keys() & {"method", "program", "command"}:
@@ -51,14 +51,14 @@ def kind_of(raw: Any) -> Kind | None:
 
 
 def is_zoo(raw: Any) -> bool:
-    """Return whether this data maps environments to hyperparameters of rl-baselines3-zoo."""
+    """Return whether data maps environments to hyperparameters, as a file of rl-baselines3-zoo."""
     if not isinstance(raw, Mapping) or not all(isinstance(one, Mapping) for one in raw.values()):
         return False
     return any("n_timesteps" in one for one in raw.values())
 
 
 def read(text: str, file: str) -> Any:
-    """Return the data in a YAML text of another tool, with anchors, merge keys and number tags.
+    """Return the content of another tool's YAML file; anchors, merge keys and tags are allowed.
 
     Raises BadConfig if it cannot be read, or is larger than a spec may be.
     """
@@ -77,7 +77,10 @@ def read(text: str, file: str) -> Any:
 
 
 def _count(value: Any, depth: int, allowance: int) -> int:
-    """Return how many nodes may follow those of `value`; ValueError if there are too many."""
+    """Count the nodes of nested data, and return what is left of `allowance`, a number of nodes.
+
+    Raises ValueError if there are too many, or they nest too deep; `depth` is that of `value`.
+    """
     if allowance <= 0 or depth > yaml_source.DEEPEST:
         raise ValueError(f"more than {yaml_source.MOST_NODES} keys and values")
     allowance -= 1

@@ -39,7 +39,7 @@ _REMEDIES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def to_plain_data(value: Any, place: str, depth: int = 0) -> Any:
-    """Return an argument at the key `place`, `depth` levels deep, as plain data.
+    """Convert a Python argument to plain data; `place` is its key in messages, `depth` its nesting.
 
     Raises BadConfig for a part that cannot be written; the message says which, and how to write it.
     """
@@ -59,7 +59,10 @@ def to_plain_data(value: Any, place: str, depth: int = 0) -> Any:
 
 
 def _to_builtin(value: Any) -> Any:
-    """Return the number, text, list or mapping that a library's value stands for."""
+    """Return the number, text, list or mapping of a numpy array, dataclass, enum, path and so on.
+
+    Other values are returned unchanged.
+    """
     value = value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, type):
         return value
@@ -79,12 +82,12 @@ def _to_builtin(value: Any) -> Any:
 
 
 def _is_bytes(value: object) -> bool:
-    """Return whether `value` is bytes or a view of them."""
+    """Return whether `value` is bytes, a bytearray or a memoryview."""
     return isinstance(value, bytes | bytearray | memoryview)
 
 
 def _remedy(value: object, place: str, depth: int) -> str:
-    """Return advice on how to write a refused value."""
+    """Return advice on how to write a value that was refused at the key `place`."""
     if depth >= DEEPEST and isinstance(value, Mapping | Sequence):
         return f"at most {DEEPEST} lists and mappings are nested in each other"
     if hasattr(value, "__qualname__") and hasattr(value, "__module__"):

@@ -25,18 +25,18 @@ Mode = Literal["min", "max"]
 
 
 class _Worded(Settings):
-    """A setting written as a word, or as a word with a number: ``last``, ``{mean_last: 10}``."""
+    """A setting that a spec writes as a word, or as a word with a number: ``{mean_last: 10}``."""
 
     allowed: ClassVar[str]
     """Description of the accepted values, for messages."""
     with_number: ClassVar[tuple[str, str]]
-    """The word that takes a number, and the field of that number."""
+    """The word that takes a number, and the name of the field for that number."""
     kind: str
     """The word, such as ``last``."""
 
     @classmethod
     def read(cls, raw: Any) -> Any:
-        """Return the fields for the value in a spec; ValueError if it is not valid."""
+        """Validate a value as written in a spec; return the setting, or raise ValueError."""
         word, field = cls.with_number
         if isinstance(raw, cls):
             return raw
@@ -48,7 +48,7 @@ class _Worded(Settings):
         raise ValueError(cls.allowed)
 
     def to_spec(self) -> Any:
-        """Return the setting in the syntax of a spec."""
+        """Return the setting as a spec writes it."""
         word, field = self.with_number
         return {word: getattr(self, field)} if self.kind == word else self.kind
 
@@ -56,7 +56,7 @@ class _Worded(Settings):
     def __get_pydantic_json_schema__(
         cls, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the JSON Schema of the written form."""
+        """Return the JSON Schema of the setting as a spec writes it."""
         word, field = cls.with_number
         fields = handler.resolve_ref_schema(handler(core))["properties"]
         words = [kind for kind in fields["kind"]["enum"] if kind != word]
@@ -64,7 +64,10 @@ class _Worded(Settings):
 
 
 def mapping(properties: Mapping[str, Any], required: Sequence[str] = ()) -> JsonSchemaValue:
-    """Return the JSON Schema of a mapping with these keys alone."""
+    """Return the JSON Schema of a mapping with the keys in `properties` (key → schema) alone.
+
+    `required` are the keys that it must have.
+    """
     found = {"type": "object", "properties": dict(properties), "additionalProperties": False}
     return found | ({"required": list(required)} if required else {})
 
@@ -79,7 +82,7 @@ def mapping(properties: Mapping[str, Any], required: Sequence[str] = ()) -> Json
 
 
 class Score(_Worded):
-    """The method of turning a learning curve into one number."""
+    """The reduction of a learning curve to one number, by which trials are compared."""
 
     allowed = "last, best, area, or {mean_last: k} with k from 1 to 1000000"
     with_number = ("mean_last", "k")
@@ -89,7 +92,7 @@ class Score(_Worded):
     k: int = Field(1, ge=1, le=1_000_000, description="With mean_last: number of newest values.")
 
     def reduce(self, values: Sequence[float], mode: Mode) -> float | None:
-        """Return the score of a curve, whose values are oldest first.
+        """Return the score of a curve with these values of the metric, oldest first.
 
         Returns None without values, or if one that counts is NaN or infinite; ``best`` ignores
         such.
@@ -120,7 +123,7 @@ Kind = Literal["mean", "iqm", "median", "worst", "lower_bound"]
 
 
 class Aggregate(_Worded):
-    """The method of combining the scores of several seeds."""
+    """The reduction of the scores of a trial's seeds to one number."""
 
     allowed = "mean, iqm, median, worst, or {lower_bound: level} with a level from 0.5 to below 1"
     with_number = ("lower_bound", "level")
@@ -135,9 +138,8 @@ class Aggregate(_Worded):
     def combine(self, values: Sequence[float], mode: Mode) -> float:
         """Return one number for the scores of at least one seed; NaN if one of them is NaN.
 
-        The result for one score is that score.
-
-        Raises ValueError if a lower bound was requested of fewer than two scores.
+        The result for one score is that score. Raises ValueError if a lower bound was requested of
+        fewer than two scores.
         """
         if any(math.isnan(value) for value in values):
             return math.nan
@@ -148,11 +150,11 @@ class Aggregate(_Worded):
         return self.centre(values)
 
     def centre(self, values: Sequence[float]) -> float:
-        """Return the centre of the scores: their mean for worst and lower_bound, else `combine`."""
+        """Return the centre of the scores: by mean, iqm or median; for other kinds their mean."""
         return _CENTRES.get(self.kind, stats.mean)(sorted(values))
 
     @property
-    def fair(self) -> bool:
+    def is_independent_of_count(self) -> bool:
         """True if trials with different numbers of seeds can be compared by this aggregate."""
         return self.kind in _CENTRES
 
@@ -163,7 +165,7 @@ AggregateField = Annotated[
 
 
 def _median(ordered: Sequence[float]) -> float:
-    """Return the median of ascending values."""
+    """Return the median of ascending values, of which there is at least one."""
     middle = len(ordered) // 2
     return stats.mean((ordered[middle], ordered[-1 - middle]))
 
@@ -201,24 +203,27 @@ _LIMIT = re.compile(r"\s*(<=|>=)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s
 
 @dataclass(frozen=True)
 class Constraint:
-    """A limit on one result."""
+    """A limit on one result, which a trial should not violate."""
 
     path: str
-    """Key of the result."""
+    """Name of the result, with slashes."""
     sign: float
     """+1 if `bound` is a maximum; -1 if it is a minimum."""
     bound: float
     """Greatest allowed value of the result; least allowed value if `sign` is -1."""
 
     def violation(self, value: float | None) -> float:
-        """Return how far `value` exceeds the bound; at most 0 if it holds, infinite if unknown."""
+        """Return by how much a result exceeds the bound.
+
+        It is 0 or less if it does not, and infinite if the result is unknown.
+        """
         if value is None or math.isnan(value):
             return math.inf
         return self.sign * (value - self.bound)
 
 
 def read_constraints(raw: Mapping[str, str]) -> tuple[Constraint, ...]:
-    """Return the constraints in a spec; the texts are valid `LimitText`."""
+    """Read the spec's ``constraints``: name of a result → valid text of its limit."""
     found = []
     for path, text in raw.items():
         kind, bound = _read_limit(text)
@@ -227,7 +232,7 @@ def read_constraints(raw: Mapping[str, str]) -> tuple[Constraint, ...]:
 
 
 def check_single(metric: object) -> object:
-    """Return the metric; ValueError if it is a list."""
+    """Return the value of ``metric`` unchanged; ValueError if it is a list."""
     if isinstance(metric, list | tuple):
         raise ValueError(  # noqa: TRY004
             "the name of one result; put further results under objectives: {result: min}"
@@ -236,7 +241,7 @@ def check_single(metric: object) -> object:
 
 
 def _check_limit(text: object) -> object:
-    """Return the text of a limit; ValueError if it is not valid."""
+    """Return the text of a limit unchanged; ValueError if it is not valid."""
     _read_limit(text if isinstance(text, str) else "")
     return text
 
@@ -249,7 +254,7 @@ LimitText = Annotated[
 
 
 def _read_limit(text: str) -> tuple[str, float]:
-    """Return comparison and bound of a limit; ValueError if the text is not valid."""
+    """Split a limit such as ``<= 2`` into comparison and bound; ValueError if it is not valid."""
     found = _LIMIT.fullmatch(text)
     if found is None or not math.isfinite(float(found[2])):
         raise ValueError('a limit such as "<= 2" or ">= 0.5"')

@@ -21,22 +21,25 @@ _PLUGINS = frozenset({"searcher", "scheduler"})
 
 @dataclass(frozen=True)
 class Override:
-    """One setting from the command line."""
+    """A new value for one key of a spec, usually from the command line."""
 
     path: str
-    """Dotted path of the setting, for example ``config.lr``."""
+    """Dotted path of the key, for example ``config.lr``."""
     value: Any
     """New value, as plain data."""
     typed: str
-    """Text that the user typed, for messages, for example ``--set config.lr=0.1``."""
+    """Text that messages show as its origin, for example ``--set config.lr=0.1``."""
     remark: str = ""
-    """Remark about the setting for the user; usually empty."""
+    """Remark about it for the user; usually empty."""
 
     @classmethod
     def parse(
         cls, text: str, option: str = "--set", example: str = "config.lr=0.001"
     ) -> "Override":
-        """Return the override of ``--set text``, whose value is YAML; BadConfig if not valid."""
+        """Parse ``PATH=VALUE``, whose value is YAML; `option` and `example` are for messages.
+
+        Raises BadConfig if it is not valid.
+        """
         from sweep.spec import yaml_source  # not at the top: workers read no YAML
 
         option_text = f"{option} {_shorten(text)}"
@@ -55,19 +58,19 @@ class Override:
 
     @classmethod
     def of_option(cls, key: str, value: Any) -> "Override":
-        """Return the override of ``--key value``."""
+        """Return the override of the key that has an option of its own, ``--KEY VALUE``."""
         return cls(key, value, f"--{key} {_shorten(str(value))}")
 
 
 def _shorten(text: str) -> str:
-    """Return a text cut to `LONGEST_SAID` characters."""
+    """Return a text cut to `LONGEST_SAID` characters, with an ellipsis if it was longer."""
     return text if len(text) <= LONGEST_SAID else text[: LONGEST_SAID - 1] + "…"
 
 
 def apply_overrides(
     raw: Mapping[str, Any], source: Source, overrides: Sequence[str | Override]
 ) -> tuple[dict[str, Any], Source]:
-    """Return a changed copy of the spec `raw`, and the source with new places.
+    """Return a changed copy of the plain data of a spec, and the source with each new key's origin.
 
     Overrides, each an `Override` or the text after ``--set``, are applied in order.
 
@@ -87,7 +90,10 @@ def apply_overrides(
 
 
 def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath) -> list[str]:
-    """Remove a plugin's options of the file if its name was changed; return remarks about them."""
+    """Remove a plugin's options from `changed` if an override at `path` has changed its name.
+
+    `raw` is the spec before the changes. Returns remarks about the options for the user.
+    """
     key = str(path[0])
     before = raw.get(key)
     if key not in _PLUGINS or path[1:] != ("name",) or not isinstance(before, Mapping):
@@ -102,7 +108,10 @@ def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath
 
 
 def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
-    """Set the value in place; return its path; BadConfig if a part of the path is no mapping."""
+    """Set an override's value in `raw`, and return the path of the key that was set.
+
+    Raises BadConfig if a part of its path is no mapping.
+    """
     path: tuple[str, ...] = ()
     inner: Any = raw
     remaining = override.path.split(".")
@@ -127,9 +136,10 @@ def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
 def _next_key(
     mapping: Mapping[str, Any], remaining: list[str], flat: bool
 ) -> tuple[str, list[str]]:
-    """Return the longest key of `mapping` that `remaining` begins with, and the remaining parts.
+    """Return the longest key of `mapping` that begins a dotted path, and the path's other parts.
 
-    Without such a key it is the first part; with `flat` all parts, joined with dots.
+    `remaining` are the parts of the path. Without such a key, the first part is taken; with `flat`
+    all parts, joined with dots.
     """
     for end in range(len(remaining), 0, -1):
         if (key := ".".join(remaining[:end])) in mapping:

@@ -34,7 +34,10 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def _read_size(raw: Any) -> Any:
-    """Return a size in bytes; ValueError if it is not valid."""
+    """Return the number of bytes of a size such as 4GB or a number; None unchanged.
+
+    Raises ValueError if it is not valid.
+    """
     if raw is None:
         return raw
     whole = isinstance(raw, int) and not isinstance(raw, bool)
@@ -46,7 +49,7 @@ def _read_size(raw: Any) -> Any:
 
 
 def size_text(size: float) -> str:
-    """Return a size in bytes as a text with the largest suitable unit: ``4.2 GB``."""
+    """Return a number of bytes as a text with the largest suitable unit: ``4.2 GB``."""
     for unit in ("TB", "GB", "MB", "KB"):
         if size >= _UNITS[unit]:
             return f"{size / _UNITS[unit]:.3g} {unit}"
@@ -67,7 +70,10 @@ _LEAST_MEMORY = 10**6
 
 
 def _read_memory(raw: Any) -> Any:
-    """Return a size in bytes of at least a megabyte; ValueError if it is not valid."""
+    """Return the number of bytes of a memory size, at least a megabyte; None unchanged.
+
+    Raises ValueError if it is not valid.
+    """
     size = _read_size(raw)
     if size is not None and size < _LEAST_MEMORY:
         meant = f"; {raw} is {size_text(size)}; did you mean {raw}GB?" if size == raw else ""
@@ -91,7 +97,10 @@ Seeds = int | Literal["auto"] | tuple[tuple[float, int], ...]
 
 
 def read_seeds(raw: Any) -> Seeds:
-    """Return the seeds of a spec or ledger, a plan as (rung, seeds); ValueError if invalid."""
+    """Return ``seeds`` as written in a spec or ledger: a number, auto or a plan of (rung, seeds).
+
+    Raises ValueError if it is not valid.
+    """
     if raw == AUTO and isinstance(raw, str):
         return AUTO
     if type(raw) is int and 1 <= raw <= MOST:
@@ -102,7 +111,10 @@ def read_seeds(raw: Any) -> Seeds:
 
 
 def _read_plan(raw: Mapping[Any, Any]) -> Seeds:
-    """Return a plan of seeds; ValueError if it is not valid."""
+    """Return a plan of seeds, given as rung → number, as sorted pairs.
+
+    Raises ValueError if it is not valid.
+    """
     try:
         pairs = sorted((float(level), seeds) for level, seeds in raw.items())
     except (TypeError, ValueError):
@@ -114,15 +126,15 @@ def _read_plan(raw: Mapping[Any, Any]) -> Seeds:
 
 
 def written_seeds(seeds: Seeds) -> int | str | dict[float, int]:
-    """Return the seeds in the syntax of a spec."""
+    """Return a number or plan of seeds as a spec writes it."""
     if not isinstance(seeds, tuple):
         return seeds
     return {int(level) if level == int(level) else level: count for level, count in seeds}
 
 
 def check_seeds(seeds: Seeds, aggregate: Aggregate, source: Source) -> None:
-    """Raise BadConfig if the aggregate cannot compare trials with these seeds."""
-    if not isinstance(seeds, int) and not aggregate.fair:
+    """Raise BadConfig if the aggregate cannot compare trials with these numbers of seeds."""
+    if not isinstance(seeds, int) and not aggregate.is_independent_of_count:
         problem = (
             f"{aggregate.kind} changes with the number of seeds, and trials have different ones"
         )
@@ -157,7 +169,7 @@ SeedsField = Annotated[
 
 
 class Plugin(Settings):
-    """A searcher or scheduler: its name, and options that its own model checks (see `build`)."""
+    """The name of a searcher or scheduler with its options, which its own model checks later."""
 
     name: str = Field(
         description="File of a plugin, package.module:Name, or an entry point.",
@@ -168,12 +180,15 @@ class Plugin(Settings):
     )
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the plugin in the syntax of a spec."""
+        """Return name and options as one mapping, as a spec writes them."""
         return {"name": self.name, **self.options}
 
 
 def read_plugin(raw: Any) -> Any:
-    """Return the fields of `Plugin` for the value in a spec; ValueError if it is not valid."""
+    """Return name and options of a plugin as written in a spec: a name, or a mapping with ``name``.
+
+    Raises ValueError if it is neither.
+    """
     if isinstance(raw, Plugin):
         return raw
     named = {"name": raw} if isinstance(raw, str) else raw
@@ -183,14 +198,14 @@ def read_plugin(raw: Any) -> Any:
 
 
 def _check_gpu(gpu: float) -> float:
-    """Return the number of GPUs; ValueError if it is not valid."""
+    """Return the number of GPUs unchanged; ValueError if it is above 1 and not whole."""
     if gpu > 1 and gpu != int(gpu):
         raise ValueError("a share such as 0.5, or a whole number of GPUs")
     return gpu
 
 
 class CheckpointPolicy(Settings):
-    """Which checkpoints are written, and which are kept."""
+    """Rules that say which checkpoints are written, and which are kept."""
 
     every: int | None = Field(
         None,
@@ -236,7 +251,7 @@ class Machine(Settings):
 
 
 def _read_fail_fast(raw: Any) -> Any:
-    """Return 1 for true and None for false, as in Ray Tune; else the value."""
+    """Return 1 for true and None for false, as in Ray Tune; other values unchanged."""
     if isinstance(raw, bool):
         return 1 if raw else None
     return raw
@@ -300,7 +315,7 @@ class Limits(Settings):
 
 
 class Deterministic(Settings):
-    """Decisions in an order that depends on nothing but the spec."""
+    """The mode in which decisions depend on the spec alone, not on the time that slices take."""
 
     batch: int = Field(
         ge=1, le=10_000, description="Number of slices that must end before the next decision."
@@ -312,7 +327,7 @@ class Deterministic(Settings):
 
 
 class Budget(Settings):
-    """The budget of a sweep, which ends when any part of it is exhausted."""
+    """The budget of a sweep; the sweep ends when any part of it is exhausted."""
 
     time_s: float | None = Field(
         None, gt=0, description="Seconds of running drivers, restarts included."
@@ -342,18 +357,18 @@ class Budget(Settings):
 
     @property
     def is_set(self) -> bool:
-        """True if the budget has a limit or an end criterion."""
+        """True if the budget has a limit or a criterion that ends the sweep."""
         keys = ("time_s", "cpu_hours", "timesteps", "target", "patience", "settled")
         return any(getattr(self, key) is not None for key in keys)
 
-    def changed(self, changes: Mapping[str, Any], source: Source | None = None) -> "Budget":
+    def with_changes(self, changes: Mapping[str, Any], source: Source | None = None) -> "Budget":
         """Return the budget with other values; BadConfig if they are not valid."""
         raw = {**self.model_dump(), **changes}
         return validate(Budget, raw, (source or Source()).sub_source("budget"))
 
 
 def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> None:
-    """Raise BadConfig for a budget that contradicts itself or the stopping criteria."""
+    """Raise BadConfig if the budget contradicts itself or the stopping criteria `stop`."""
     if budget.min_delta and budget.patience is None:
         hint = "set budget.patience too, or remove min_delta"
         raise source.refuse(("budget", "min_delta"), budget.min_delta, "no value", hint)
@@ -369,7 +384,7 @@ def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> N
 
 
 def _read_list(items: str, example: str) -> BeforeValidator:
-    """Return a validator that accepts lists; `items` and `example` are for its message."""
+    """Return a pydantic validator for lists; `items` and `example` describe them in its message."""
 
     def read(raw: Any) -> Any:
         if isinstance(raw, list | tuple):
@@ -380,7 +395,10 @@ def _read_list(items: str, example: str) -> BeforeValidator:
 
 
 def _read_space(raw: Any, info: ValidationInfo) -> Space:
-    """Return the space of a spec; ValueError if it is no mapping."""
+    """Parse the key ``space`` with the ``forbid`` before it; ValueError if it is no mapping.
+
+    `info` is pydantic's information about the validated model.
+    """
     if isinstance(raw, Space):
         return raw
     if isinstance(raw, Mapping):
@@ -389,7 +407,7 @@ def _read_space(raw: Any, info: ValidationInfo) -> Space:
 
 
 def source_of(context: Any) -> Source:
-    """Return the source in a model's validation context."""
+    """Return the file and lines in a pydantic validation context; empty ones without a context."""
     source: Source = context["source"] if context else Source()
     return source
 
@@ -434,21 +452,24 @@ RESULT_PATH_ALLOWED = "a path into the results, such as evaluation/episode_rewar
 
 
 def check_result_path(path: str) -> str:
-    """Return `path`; raises ValueError unless it is a valid name of a result."""
+    """Return the name of a result unchanged; ValueError if it is not valid."""
     if not RESULT_PATH.fullmatch(path):
         raise ValueError(RESULT_PATH_ALLOWED)
     return path
 
 
 def check_name(name: str) -> str:
-    """Return `name`; raises ValueError unless it is valid for a sweep."""
+    """Return the name of a sweep unchanged; ValueError if it is not valid."""
     if allowed := _allowed_instead(name):
         raise ValueError(f"{allowed}, such as {name_from(name)}")
     return name
 
 
 def _allowed_instead(name: str) -> str:
-    """Return a description of allowed names if `name` is not valid for a sweep; empty if it is."""
+    """Return a description of the allowed names if a sweep's name is invalid.
+
+    It is empty if it is valid.
+    """
     if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
         return _ALLOWED
     if ".." in name or name.endswith("."):
@@ -461,7 +482,7 @@ def _allowed_instead(name: str) -> str:
 
 
 def name_from(text: str, room: int = LONGEST_NAME) -> str:
-    """Return `text` if it is a valid name for a sweep, else a similar name.
+    """Return a valid name for a sweep: `text` if it is valid, else a similar one.
 
     The result has at most `room` characters. ``My Exp 2`` becomes ``My-Exp-2``, ``Übung`` becomes
     ``Ubung``, and a text without letters or digits ``sweep``.

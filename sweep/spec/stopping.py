@@ -35,7 +35,7 @@ _ALLOWED = 'a valid number, {"<=": number} or {">=": number}'
 
 
 class Plateau(Settings):
-    """A criterion that ends a trial whose metric no longer improves."""
+    """The criterion that ends a trial whose metric no longer improves."""
 
     metric: str = Field(min_length=1, description="Key of the watched result; default: metric.")
     mode: Mode = Field(description="Direction of the watched result: min or max; default: mode.")
@@ -55,7 +55,7 @@ class Stop(dict[str, int | float]):
     """Name of a result → value at which a trial ends; attributes have further criteria.
 
     Args:
-        at_least: result → least value that ends the trial.
+        reached: result → least value that ends the trial.
         at_most: result → greatest value that ends the trial.
         plateau: plateau that ends the trial, or None for none.
         minimized: results for which a bare number means an upper bound.
@@ -63,12 +63,12 @@ class Stop(dict[str, int | float]):
 
     def __init__(
         self,
-        at_least: Mapping[str, int | float] | None = None,
+        reached: Mapping[str, int | float] | None = None,
         at_most: Mapping[str, int | float] | None = None,
         plateau: Plateau | None = None,
         minimized: Collection[str] = (),
     ) -> None:
-        super().__init__(at_least or {})
+        super().__init__(reached or {})
         self.at_most = dict(at_most or {})
         """Result → value; a trial ends once the result is at most that."""
         self.plateau = plateau
@@ -89,11 +89,11 @@ class Stop(dict[str, int | float]):
 
     @property
     def ends_every_trial(self) -> bool:
-        """True if some criterion ends every trial, however good its results are."""
+        """True if a criterion ends every trial sooner or later, however good its results are."""
         return self.plateau is not None or any(key in COUNTERS for key in self)
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the criteria in the syntax of a spec."""
+        """Return the criteria as a spec writes them."""
         raw: dict[str, Any] = {
             key: {">=": value} if key in self._minimized else value for key, value in self.items()
         }
@@ -105,7 +105,10 @@ class Stop(dict[str, int | float]):
 
 
 def _read(raw: Any, info: ValidationInfo) -> Stop:
-    """Return the criteria in a spec; mistakes are raised together."""
+    """Parse the key ``stop`` as written in a spec; BadConfig with all mistakes.
+
+    `info` is pydantic's information about the spec, which has the metric and its mode.
+    """
     if isinstance(raw, Stop):
         return raw
     if not isinstance(raw, Mapping):
@@ -133,20 +136,26 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
 
 
 def _minimized(entry: Mapping[str, Any]) -> set[str]:
-    """Return the names of the compared results of which less is better."""
+    """Return the names of metric and objectives of which less is better.
+
+    `entry` are the spec's keys.
+    """
     modes = {**entry.get("objectives", {}), entry.get("metric"): entry.get("mode")}
     return {name for name, mode in modes.items() if mode == "min"}
 
 
 def _plateau(raw: Any, entry: Mapping[str, Any], source: Source) -> Plateau:
-    """Return the plateau criterion, with metric and mode of the spec as defaults."""
+    """Parse the plateau criterion.
+
+    `entry` are the spec's keys with the defaults for metric and mode.
+    """
     defaults = {key: entry[key] for key in ("metric", "mode") if key in entry}
     given = {**defaults, **raw} if isinstance(raw, Mapping) else raw
     return validate(Plateau, given, source.sub_source("stop", PLATEAU))
 
 
 def _check_key(key: str, source: Source) -> None:
-    """Raise BadConfig if a key is not a valid name of a result."""
+    """Raise BadConfig if a key of ``stop`` is not a valid name of a result."""
     if not RESULT_PATH.fullmatch(key):
         raise source.refuse(("stop", key), key, RESULT_PATH_ALLOWED)
     if key.startswith(f"{PLATEAU}."):
@@ -155,7 +164,10 @@ def _check_key(key: str, source: Source) -> None:
 
 
 def _check_bounds(key: str, value: Any, bounds: Mapping[Any, Any], source: Source) -> None:
-    """Raise BadConfig if the bounds of a result are not valid."""
+    """Raise BadConfig if the bounds of a result (comparison → number) are not valid.
+
+    `key` is the result's name, and `value` its entry as written.
+    """
     if not bounds or set(bounds) - {"<=", ">="} or not all(map(_is_number, bounds.values())):
         hint = "a number is written without quotes" if isinstance(value, str) else ""
         raise source.refuse(("stop", key), value, _ALLOWED, hint)
@@ -171,7 +183,7 @@ def _is_number(value: Any) -> bool:
 
 
 class _Written:
-    """The JSON Schema of the key as it stands in a spec."""
+    """Annotation that gives the key ``stop`` the JSON Schema of its written form."""
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -50,7 +50,7 @@ _OTHER_NAMES = {
 
 
 class _Refused(ValueError):
-    """A BadConfig of one field as a ValueError, which pydantic collects with those of others."""
+    """A BadConfig in the form of a ValueError, so that pydantic continues with the other fields."""
 
     def __init__(self, error: BadConfig) -> None:
         super().__init__(str(error))
@@ -58,7 +58,7 @@ class _Refused(ValueError):
 
 
 def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a validator so that it may raise BadConfig, and other fields are still validated."""
+    """Wrap a pydantic validator so that it may raise BadConfig; other fields are checked still."""
 
     @functools.wraps(read)
     def reading(*arguments: Any) -> Any:
@@ -71,10 +71,10 @@ def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] = ()) -> M:
-    """Return the model of the plain data `raw`, from which the keys `refused` were removed.
+    """Check the plain data `raw` by a pydantic model, and return the model.
 
-    `source` and `refused` are also in the context of the model's validators. Raises BadConfig if
-    `raw` does not fit.
+    `source` has the line of each key for messages; `refused` are keys that were removed from `raw`.
+    Both are in the context of the model's validators. Raises BadConfig with all mistakes.
     """
     try:
         return model.model_validate(raw, context={"source": source, "refused": refused})
@@ -86,7 +86,10 @@ def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] 
 
 
 def _gather(mistakes: Sequence[Mistake], source: Source, gathering: Gathering) -> None:
-    """Add the errors of pydantic's mistakes to `gathering`."""
+    """Add an error to `gathering` for each of pydantic's mistakes.
+
+    A missing key is left out if a similar unknown key stands in its place.
+    """
     meant = {meant for mistake in mistakes if (meant := _meant_path(mistake)) is not None}
     for mistake in mistakes:
         if mistake.kind == "missing key" and mistake.path in meant:
@@ -96,7 +99,7 @@ def _gather(mistakes: Sequence[Mistake], source: Source, gathering: Gathering) -
 
 
 def _refusal(mistake: Mistake, source: Source) -> BadConfig:
-    """Return the error for a mistake."""
+    """Return the BadConfig for one of pydantic's mistakes."""
     path = mistake.path
     if isinstance(mistake.cause, _Refused):
         return mistake.cause.error
@@ -108,7 +111,7 @@ def _refusal(mistake: Mistake, source: Source) -> BadConfig:
 
 
 def _meant_path(mistake: Mistake) -> KeyPath | None:
-    """Return the path of the known key that an unknown one is similar to, or None."""
+    """Return the path of the known key that an unknown key seems to mean; None if there is none."""
     if mistake.kind != "unknown key":
         return None
     key, known = str(mistake.path[-1]), mistake.allowed_keys
@@ -118,7 +121,7 @@ def _meant_path(mistake: Mistake) -> KeyPath | None:
 
 
 def _unknown_key(path: KeyPath, known_keys: Sequence[str], source: Source) -> BadConfig:
-    """Return the error for an unknown key."""
+    """Return the BadConfig for an unknown key at `path`, with the similar one of `known_keys`."""
     key = str(path[-1])
     ours = _OTHER_NAMES.get(key)
     hint = f"sweep calls it '{ours}'" if ours in known_keys else nearest(key, known_keys)
@@ -127,7 +130,7 @@ def _unknown_key(path: KeyPath, known_keys: Sequence[str], source: Source) -> Ba
 
 
 def _meaning(model: type[BaseModel] | None, path: KeyPath) -> str:
-    """Return the description of a missing key from `model`, its model; else ``a value``."""
+    """Return the description of the key at `path` in its model, in lower case; else ``a value``."""
     field = model.model_fields.get(str(path[-1])) if model is not None and path else None
     if field is None or not field.description:
         return "a value"

@@ -55,7 +55,7 @@ _WORDS = {
 
 
 def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
-    """Return the mapping in a document, and the source with the place of each key.
+    """Read YAML text as a mapping of plain data; also return the file's line for each key.
 
     Raises BadConfig if `text` is not one mapping of plain data; `file` is its name in the message.
     """
@@ -65,9 +65,9 @@ def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
 
 
 def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
-    """Do the same as `read`, but return mistakes in values, which are replaced by None.
+    """Read YAML text like `read`, but return mistakes in values instead of raising them.
 
-    Raises BadConfig if the rest of `text` cannot be read.
+    A value with a mistake is None. Raises BadConfig if the rest of `text` cannot be read.
     """
     builder = _Builder(text, Place(file, 1))
     try:
@@ -82,7 +82,10 @@ def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
 
 
 def read_value(text: str, option: str, above: KeyPath) -> Any:
-    """Return the value of an option such as ``--set lr=0.1`` (`option`) for the key `above`."""
+    """Read the YAML value of an option such as ``--set lr=0.1``; BadConfig if it has a mistake.
+
+    `option` is the option's text for messages, and `above` the path of the key that it sets.
+    """
     builder = _Builder(text, Place(option), above)
     value = builder.document()
     builder.found.check()
@@ -90,7 +93,7 @@ def read_value(text: str, option: str, above: KeyPath) -> Any:
 
 
 class _Builder:
-    """Builds plain data from the parser's events, refusing mistakes as early as possible.
+    """Builds plain data from the YAML parser's events, and refuses mistakes as early as possible.
 
     Args:
         start: place of the text, for messages.
@@ -108,12 +111,15 @@ class _Builder:
     def refuse(
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> BadConfig:
-        """Return the error for a mistake at `path`."""
+        """Return the BadConfig for a mistake at `path` in the text."""
         source = Source(self._start.file, self.marks, self._above)
         return source.refuse(path, value, allowed, hint, problem)
 
     def document(self) -> Any:
-        """Return the value of the text's only document; BadConfig if it is not valid."""
+        """Parse the text, which must be one document; return its value.
+
+        Raises BadConfig if it is not valid.
+        """
         if len(self._text) > LARGEST_FILE:
             size = f"{len(self._text)} characters"
             raise self.refuse((), size, f"at most {LARGEST_FILE} characters")
@@ -129,7 +135,10 @@ class _Builder:
             raise self.refuse((), str(error), "YAML 1.2") from error
 
     def _document(self) -> Any:
-        """Return the value of the document from the parser's events; BadConfig for no mapping."""
+        """Build the document's value from the parser's events.
+
+        Raises BadConfig for an empty or second document.
+        """
         next(self._events)
         first = next(self._events)
         if isinstance(first, StreamEndEvent):
@@ -145,7 +154,10 @@ class _Builder:
         return value
 
     def _node(self, event: Any, path: KeyPath) -> Any:
-        """Return the value of a node; None if it has a mistake."""
+        """Build the value of the node that `event` begins.
+
+        A mistake in it is stored, and its value is then None.
+        """
         self._check_size(path)
         with self.found.collect():
             self._check_node(event, path)
@@ -160,7 +172,7 @@ class _Builder:
         return None
 
     def _scalar(self, event: Any, path: KeyPath) -> Any:
-        """Return the value of a plain or quoted scalar."""
+        """Return the value of a scalar: text if it is quoted, else by YAML's core schema."""
         return (self._unquoted if event.implicit[0] else self._printable)(event.value, path)
 
     def _check_size(self, path: KeyPath) -> None:
@@ -172,7 +184,7 @@ class _Builder:
             raise self.refuse(path, "…", f"at most {MOST_NODES} keys and values")
 
     def _check_node(self, event: Any, path: KeyPath) -> None:
-        """Raise BadConfig for aliases, anchors and tags."""
+        """Raise BadConfig if a node is an alias, or has an anchor or tag."""
         if isinstance(event, AliasEvent):
             raise self.refuse(path, f"*{event.anchor}", "no aliases", "write the value out")
         if event.anchor:
@@ -181,7 +193,7 @@ class _Builder:
             raise self.refuse(path, str(event.ctag), "no tags", "remove it; text may be quoted")
 
     def _sequence(self, path: KeyPath) -> list[Any]:
-        """Return the list of a sequence."""
+        """Build the list of a sequence at `path` from the events up to its end."""
         items: list[Any] = []
         while not isinstance(event := next(self._events), SequenceEndEvent):
             below = (*path, len(items))
@@ -190,7 +202,10 @@ class _Builder:
         return items
 
     def _mapping(self, path: KeyPath) -> dict[str, Any]:
-        """Return the mapping of a node."""
+        """Build the dict of a mapping at `path` from the events up to its end.
+
+        A repeated key is stored as a mistake.
+        """
         mapping: dict[str, Any] = {}
         while not isinstance(event := next(self._events), MappingEndEvent):
             key = self._key(event, path)
@@ -204,7 +219,10 @@ class _Builder:
         return mapping
 
     def _key(self, event: Any, path: KeyPath) -> str:
-        """Return the key of a mapping's entry; BadConfig if it is not text."""
+        """Return the key in a mapping at `path` that `event` gives; BadConfig if it is not text.
+
+        Mappings in `NUMBERED` may have numbers as keys.
+        """
         around = self.marks[path]
         self.marks[path] = self._place_of(event)
         if not isinstance(event, ScalarEvent):
@@ -223,7 +241,10 @@ class _Builder:
         return key
 
     def _unquoted(self, text: str, path: KeyPath) -> Any:
-        """Return the value of an unquoted scalar; BadConfig for a number that is not finite."""
+        """Return the value of an unquoted scalar by YAML's core schema.
+
+        Raises BadConfig for dates, digits grouped by ``_``, and numbers that are not finite.
+        """
         if text in _WORDS:
             return _WORDS[text]
         if _INT.fullmatch(text) or _BASED.fullmatch(text):
@@ -240,29 +261,29 @@ class _Builder:
         return self._printable(text, path)
 
     def _int(self, text: str, path: KeyPath) -> int:
-        """Return an integer; BadConfig if it has more than 64 bits."""
+        """Return the integer in `text`; BadConfig if it has more than 64 bits."""
         number = int(text, 10 if _INT.fullmatch(text) else 0) if len(text) < _LONGEST_INT else 2**64
         if -(2**63) <= number < 2**63:
             return number
         raise self.refuse(path, text, "a whole number of 64 bits", "quote it if it is text")
 
     def _printable(self, text: str, path: KeyPath) -> str:
-        """Return a text; BadConfig if it contains control characters."""
+        """Return `text` unchanged; BadConfig if it contains control characters."""
         for character in text:
             if character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cs"):
                 raise self.refuse(path, text, "text without control characters")
         return text
 
     def _place_of(self, event: Any) -> Place:
-        """Return the place of an event."""
+        """Return file and line of a parser's event."""
         return self._at_line(event.start_mark.line)
 
     def _at_line(self, line: int) -> Place:
-        """Return the place of line `line`, from 0; command-line options have no lines."""
+        """Return the place of a line, counted from 0; command-line options have no lines."""
         return self._start if self._start.line is None else Place(self._start.file, line + 1)
 
     def _unreadable(self, error: MarkedYAMLError) -> BadConfig:
-        """Return the error for a syntax error of the parser."""
+        """Return the BadConfig for a syntax error of the parser, with its line."""
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else "".join(self._text.splitlines()[mark.line : mark.line + 1])
         if mark is not None:

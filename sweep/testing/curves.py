@@ -13,7 +13,7 @@ SECONDS = "time_this_iter_s"
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The iteration to be simulated next."""
+    """The iteration whose result is to be simulated."""
 
     trial: int
     """Number of the trial."""
@@ -24,7 +24,7 @@ class CurvePoint:
     config: Mapping[str, Any]
     """Settings of the trial, as a trainable gets them."""
     before: Mapping[str, Any]
-    """Previous result, at first the parent's; ``{}`` if there is none."""
+    """Previous result of the trial, at first its parent's; ``{}`` if there is none."""
 
 
 #: A function that returns the result of an iteration. It is called again for iterations that were
@@ -36,7 +36,10 @@ Table = Sequence[Sequence[Mapping[str, Any]]]
 
 
 def as_curve(curve: Curve | Table) -> Curve:
-    """Return a function that reads the table, or the given function."""
+    """Return the function of a curve; a table becomes a function that looks its results up.
+
+    It raises UsageError beyond the table's end.
+    """
     if callable(curve):
         return curve
 
@@ -56,7 +59,7 @@ class Played(Trainable):
     """Placeholder for the trainable of simulated trials that can save checkpoints."""
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Never called; this method declares that trials can save."""
+        """Raise NotImplementedError; only its presence declares that trials can save."""
         raise NotImplementedError
 
 

@@ -29,14 +29,14 @@ Replica = tuple[int, int]
 
 @dataclass(frozen=True)
 class SimulatedCheckpoint:
-    """A simulated checkpoint."""
+    """A checkpoint in memory: the newest result of a simulated trial."""
 
     iteration: int
-    """Number of the iteration, from 1."""
+    """Number of the last simulated iteration, from 1; 0 before the first."""
     result: Mapping[str, Any]
     """Result of that iteration."""
     counters: Mapping[str, float]
-    """Counter → its value, for counters that continue after a restore."""
+    """Counter → its value, for counters that continue after a restore, such as the total steps."""
 
 
 _NOTHING = SimulatedCheckpoint(0, {}, Counters().get_state())
@@ -44,42 +44,42 @@ _NOTHING = SimulatedCheckpoint(0, {}, Counters().get_state())
 
 @dataclass
 class _Running:
-    """A running slice."""
+    """A slice that runs on the simulated clock."""
 
     stretch: tuple[int, Goal]
-    """Pair of the iteration at which the slice began and its goal."""
+    """Iteration at which the slice began, and its goal; they identify it after a kill."""
     ends_at: float
     """Simulated time at which the slice ends, in seconds."""
     future: Future[SliceOutcome] | None = None
-    """Future of the driver that waits for the slice; None after that driver was killed."""
+    """Future on which a driver waits for the slice; None after that driver was killed."""
     outcome: SliceOutcome | WorkerLost | None = None
-    """Outcome that the slice will have; None before it is known."""
+    """Outcome, or loss of the worker, that the slice will have; None before it is known."""
 
 
 @dataclass
 class SimulatedClock:
-    """The simulated time, checkpoints and running slices, which outlive a driver."""
+    """The simulated time, with the checkpoints and running slices, which outlive a driver."""
 
     curve: Curve
-    """Function that returns the results of simulated trials."""
+    """Function that returns the result of an iteration of a trial."""
     saves: bool
     """True if trials can save checkpoints."""
     now: float = 0.0
     """Simulated seconds since the start of the sweep."""
     disk: MutableMapping[str, SimulatedCheckpoint] = field(default_factory=dict)
-    """Digest → checkpoint."""
+    """Digest → saved checkpoint."""
     running: dict[Replica, _Running] = field(default_factory=dict)
-    """Replica → its running slice."""
+    """Trial and replica → its running slice."""
     live: dict[Replica, SimulatedCheckpoint] = field(default_factory=dict)
-    """Replica that cannot save → its state in its process; lost with the driver."""
+    """Trial and replica that cannot save → its state in its process; lost with the driver."""
 
     def copy(self) -> "SimulatedClock":
-        """Return a copy as after a kill of the driver: running slices have no futures."""
+        """Return a copy as after a kill of the driver: running slices without futures."""
         running = {key: replace(one, future=None) for key, one in self.running.items()}
         return SimulatedClock(self.curve, self.saves, self.now, dict(self.disk), running)
 
     def advance(self) -> None:
-        """Advance to the end of the next slices, and set their futures."""
+        """Move the time to the end of the next slices, and set their outcomes in their futures."""
         waiting = [ended for ended in self.running.values() if ended.future is not None]
         self.now = min((ended.ends_at for ended in waiting), default=self.now)
         ending = [replica for replica, ended in self.running.items() if ended.ends_at == self.now]
@@ -95,7 +95,7 @@ class SimulatedClock:
 
 
 class Pool(pools.Pool):
-    """Slots with simulated slices."""
+    """A pool whose slices are simulated at once, and end when the clock reaches their ends."""
 
     blocks: ClassVar[bool] = False
 
@@ -104,7 +104,7 @@ class Pool(pools.Pool):
         self._clock = clock
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Simulate the slice; its future is done when the clock reaches its end."""
+        """Simulate a slice; its future is done when the clock reaches the slice's end."""
         clock, played = self._clock, _Play(spec, self._clock)
         outcome = played.play()
         replica, target = (spec.trial, spec.replica), (played.source, spec.goal)
@@ -117,14 +117,14 @@ class Pool(pools.Pool):
         return future
 
     def close(self) -> None:
-        """Drop unsaved states, and detach running slices from their futures."""
+        """Forget the states of trials that cannot save, and detach running slices' futures."""
         self._clock.live.clear()
         for one in self._clock.running.values():
             one.future = None
 
 
 class _Play(Stretch):
-    """One simulated slice."""
+    """A simulated slice: it asks the curve for results until the slice ends."""
 
     exactness = "simulated"
 
@@ -139,7 +139,10 @@ class _Play(Stretch):
         self.bounds = spec.bounds(self.source)
 
     def play(self) -> SliceOutcome | WorkerLost:
-        """Simulate the slice; return its outcome, and set `seconds` to its duration."""
+        """Simulate the whole slice.
+
+        Return its outcome, and set `seconds` to its simulated duration.
+        """
         try:
             while (end := self._step()) is None:
                 pass
@@ -156,11 +159,11 @@ class _Play(Stretch):
         return self.outcome(end)
 
     def end_reason(self, end: End) -> str:
-        """Return the bound that ended the slice as a text; empty if none did."""
+        """Return words for the bound that ended the slice; empty if none did."""
         return self.bounds.end_reason
 
     def _begin(self, spec: SliceSpec) -> SimulatedCheckpoint:
-        """Return the simulated checkpoint from which the slice starts."""
+        """Return the checkpoint from which the slice starts: its own, or at first its parent's."""
         birth = spec.birth
         if spec.sources:
             return self.clock.disk[spec.sources[0].digest]
@@ -170,7 +173,7 @@ class _Play(Stretch):
         return _NOTHING if birth is None else self.clock.disk[birth.saved.digest]
 
     def _step(self) -> End | None:
-        """Simulate one iteration; return the end of the slice, or None if it continues."""
+        """Simulate one iteration; return the end of the slice, or None if the slice continues."""
         spec, iteration = self.spec, self.counters.iteration + 1
         point = CurvePoint(spec.trial, spec.replica, iteration, spec.config, self.result)
         reported = dict(self.clock.curve(point))
@@ -189,7 +192,7 @@ class _Play(Stretch):
         return end
 
     def _save(self, iteration: int, value: float | None) -> None:
-        """Save a simulated checkpoint, and drop those that the policy does not keep."""
+        """Store a checkpoint, and forget those that the retention policy does not keep."""
         spec, counters = self.spec, self.counters.get_state()
         named = [spec.trial, spec.replica, iteration, counters]
         digest = hashlib.sha256(json.dumps(named).encode()).hexdigest()

@@ -31,12 +31,13 @@ from sweep.views import reading
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision; equal decisions of two sweeps are equal objects."""
+    """One decision of a sweep; decisions of two sweeps that are the same compare equal."""
 
     kind: str
-    """``trial``: trial created; ``slice``: new goal for a trial; ``move``: status changed."""
+    """``trial`` (a trial was created), ``slice`` (it got a new goal) or ``move`` (its status
+    changed)."""
     trial: int
-    """Number of the trial."""
+    """Number of the trial that it is about."""
     fields: dict[str, Any]
     """Other fields of the event that records the decision."""
 
@@ -48,22 +49,22 @@ class SimulationResult:
     state: str
     """State of the sweep at its end, such as ``finished``."""
     history: History
-    """Trials at the sweep's end."""
+    """History at the sweep's end, as a scheduler sees it."""
     records: tuple[Recorded, ...]
-    """All events of the sweep."""
+    """All events of the sweep, each with its number and time."""
     seconds: float
     """Simulated seconds from the sweep's start to its end."""
     kills: int
-    """Number of kills of the driver."""
+    """Number of times that the driver was killed."""
 
     @property
     def decisions(self) -> list[Decision]:
-        """Decisions in order, without restarts after interruptions."""
+        """Decisions in order; a restart after an interruption is none."""
         return decisions(self.records)
 
 
 def decisions(records: Sequence[Recorded]) -> list[Decision]:
-    """Return the decisions among the events, without event numbers, which kills change."""
+    """Return the decisions among events, without the event numbers, which differ after kills."""
     goals: dict[tuple[int, int], Goal] = {}
     result = []
     for record in records:
@@ -97,11 +98,11 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 a folder with a name of its own is made
 
 
 class _Killed(Exception):
-    """Simulates a kill of the driver."""
+    """Raised in place of a kill of the driver."""
 
 
 class _Driver(Driver):
-    """A driver that advances the simulated clock instead of waiting."""
+    """A driver on a simulated pool, which advances the clock instead of waiting."""
 
     def __init__(
         self,
@@ -110,18 +111,21 @@ class _Driver(Driver):
         kills: set[int],
         on_turn: Callable[[int], None],
     ) -> None:
-        super().__init__(context, self._recorded)
+        super().__init__(context, self._watch_records)
         self._clock = clock
         self._kills = kills
         self._seen = on_turn
 
     def _collect(self) -> None:
-        """Advance the clock to the next ends of slices, and collect their outcomes."""
+        """Move the clock to the next ends of slices, and record their outcomes."""
         self._clock.advance()
         super()._collect()
 
-    def _recorded(self, records: Sequence[Recorded]) -> None:
-        """Report the last event; raise _Killed at a kill, or SweepError after too many events."""
+    def _watch_records(self, records: Sequence[Recorded]) -> None:
+        """Call `on_turn` with the last event's number; raise _Killed if a kill is due.
+
+        Raises SweepError after `MOST_EVENTS`.
+        """
         if not records:
             return
         last = records[-1].number
@@ -135,12 +139,15 @@ class _Driver(Driver):
 
 
 class Simulation:
-    """A sweep that can be run, killed, resumed and topped up; a context manager.
+    """A sweep in a temporary folder that can be run, killed, resumed and enlarged.
+
+    A context manager.
 
     Args:
         spec: keys of a spec, which override `DEFAULTS`.
         curves: results of its trials.
         slots: number of slices that run at once.
+        saves: True if trials can save checkpoints.
 
     Raises:
         UsageError: the spec is invalid.
@@ -169,7 +176,10 @@ class Simulation:
         self._root.cleanup()
 
     def copy(self) -> "Simulation":
-        """Return a copy as after a kill of the driver, to be closed like the original."""
+        """Return a copy in its own folder, as after a kill of the driver.
+
+        It must be closed, too.
+        """
         other = copy.copy(self)
         other._root = _root()
         other.clock = self.clock.copy()
@@ -194,14 +204,14 @@ class Simulation:
         left = set(kills)
         while True:
             try:
-                return self._term(left, trials, on_turn)
+                return self._run_driver(left, trials, on_turn)
             except _Killed:
                 self.killed += 1
 
-    def _term(
+    def _run_driver(
         self, kills: set[int], trials: int | None, on_turn: Callable[[int], None]
     ) -> SimulationResult:
-        """Run one driver until it ends, and return the result; raise _Killed if it is killed.
+        """Run one driver until it ends, and return the result; raises _Killed if it is killed.
 
         `trials` is the new total number of trials, None to keep it.
         """
@@ -230,7 +240,7 @@ def simulate(
     kills: Collection[int] = (),
     saves: bool = True,
 ) -> SimulationResult:
-    """Run a simulated sweep to its end; see `Simulation`."""
+    """Run a simulated sweep to its end; the arguments are those of `Simulation` and its `run`."""
     with Simulation(spec, curves, slots, saves) as simulation:
         return simulation.run(kills)
 
@@ -238,7 +248,7 @@ def simulate(
 def check_kills(
     spec: Mapping[str, Any], curves: Curve | Table, slots: int = 1, saves: bool = True
 ) -> SimulationResult:
-    """Run a sweep; after each of its transactions, kill and resume a copy, and compare decisions.
+    """Check that a driver decides the same if it is killed after any transaction and resumed.
 
     Returns the result of the sweep without kills. Raises AssertionError if a copy decided
     otherwise; the message names the event of the kill.
@@ -255,7 +265,10 @@ def check_kills(
 
 
 def _compare(expected: Sequence[Decision], decisions: Sequence[Decision], k: int) -> None:
-    """Raise AssertionError for the first decision that differs; `k` is the event of the kill."""
+    """Raise AssertionError if decisions differ from the expected ones.
+
+    `k` is the event of the kill.
+    """
     for number, (one, other) in enumerate(zip(expected, decisions, strict=False)):
         if one != other:
             raise AssertionError(

@@ -45,12 +45,12 @@ def require_comparable(sweeps: Sequence[Sweep]) -> None:
 
 
 def _measure(sweep: Sweep) -> str:
-    """Return the sweep's name with its metric and mode."""
+    """Return a clause with the sweep's name, metric and mode, for an error message."""
     return f"{sweep.folder.name} has the metric {sweep.spec.metric} ({sweep.spec.mode})"
 
 
 def compare(sweeps: Sequence[Sweep]) -> Data:
-    """Return the data of `sweep results` for several sweeps.
+    """Return several sweeps side by side: a row of results for each, and the settings to compare.
 
     Raises:
         UsageError: a sweep is named twice, or has another metric or mode than the first.
@@ -68,7 +68,7 @@ def compare(sweeps: Sequence[Sweep]) -> Data:
 
 
 def _row(sweep: Sweep, names: Sequence[str]) -> Data:
-    """Return the data of one sweep, with the settings `names` of its best trial."""
+    """Return the results of one sweep, with value and kind of the settings `names`."""
     history, best = sweep.history, sweep.history.best
     found = overview.row(best, history) if best else {}
     cells = {name: _cell(sweep, best, name) for name in names}
@@ -90,7 +90,7 @@ def _row(sweep: Sweep, names: Sequence[str]) -> Data:
 
 
 def _names(sweeps: Sequence[Sweep]) -> tuple[list[str], list[str]]:
-    """Return the settings that all sweeps search, and the others to compare."""
+    """Return the settings that all sweeps search, and the others that are worth comparing."""
     searched = list(dict.fromkeys(name for sweep in sweeps for name in sweep.spec.space.searched))
     shared = [
         name for name in searched if all(name in sweep.spec.space.searched for sweep in sweeps)
@@ -106,7 +106,7 @@ def _names(sweeps: Sequence[Sweep]) -> tuple[list[str], list[str]]:
 
 
 def _overlaps(name: str, others: Sequence[str]) -> bool:
-    """Return whether a dotted name is part of one of the others, or one of them is a part of it."""
+    """Return whether a dotted name is within one of the others, or one of them is within it."""
     return any(
         name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
         for other in others
@@ -114,13 +114,17 @@ def _overlaps(name: str, others: Sequence[str]) -> bool:
 
 
 def _differs(sweeps: Sequence[Sweep], name: str) -> bool:
-    """Return whether a setting that none searches is not the same in all sweeps."""
+    """Return whether a setting that no sweep searches is not the same in all sweeps."""
     cells = [_cell(sweep, sweep.history.best, name) for sweep in sweeps]
     return cells[0][0] in ("computed", "inactive") or any(cell != cells[0] for cell in cells)
 
 
 def _cell(sweep: Sweep, best: Trial | None, name: str) -> tuple[str, Any]:
-    """Return kind and value of a setting in the best trial; without one, in the sweep's spec."""
+    """Return kind and value of a setting in the best trial, or in the spec if there is none.
+
+    The kind is ``searched``, ``computed``, ``fixed``, ``inactive`` or ``absent``; the last two have
+    the value None.
+    """
     space = sweep.spec.space
     if best is not None and name in best.searched:
         return "searched", best.searched[name]
@@ -134,12 +138,12 @@ def _cell(sweep: Sweep, best: Trial | None, name: str) -> tuple[str, Any]:
 
 
 def _config(sweep: Sweep, best: Trial | None) -> Mapping[str, Any]:
-    """Return all settings of the best trial, or the fixed ones of the spec without one."""
+    """Return all settings of the best trial; without one, the spec's fixed settings."""
     return sweep.spec.config if best is None else best.config
 
 
 def _value_at(config: Mapping[str, Any], name: str) -> tuple[bool, Any]:
-    """Return whether there is a value at a dotted path, and the value."""
+    """Return true and the value at a dotted path, or false and None if there is none."""
     inner: Any = config
     for part in name.split("."):
         if not isinstance(inner, Mapping) or part not in inner:
@@ -149,9 +153,9 @@ def _value_at(config: Mapping[str, Any], name: str) -> tuple[bool, Any]:
 
 
 def _leaves(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted path and value of each setting that is not itself a mapping of settings.
+    """Yield dotted name and value of each setting that is no mapping of settings itself.
 
-    `before` is the name of the mapping that contains them, empty at the top.
+    `before` is the beginning of the names, empty at the top.
     """
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
@@ -161,7 +165,7 @@ def _leaves(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def setting(row: Mapping[str, Any], name: str) -> str:
-    """Return a setting of a sweep's row as a text for people, which says if it was not searched."""
+    """Return a setting in a sweep's row as text, with its kind in brackets unless searched."""
     kind = row["kinds"][name]
     if kind == "absent":
         return formatting.ABSENT
@@ -172,7 +176,7 @@ def setting(row: Mapping[str, Any], name: str) -> str:
 
 
 def different_scores(data: Mapping[str, Any]) -> str:
-    """Return a sentence if the sweeps' scores are computed differently; empty if they are not."""
+    """Return a sentence that warns if the sweeps' scores are computed differently, or ""."""
     ways: dict[str, list[str]] = {}
     for row in data["sweeps"]:
         way = f"score: {_written(row['score_of'])}, aggregate: {_written(row['aggregate'])}"
@@ -184,7 +188,7 @@ def different_scores(data: Mapping[str, Any]) -> str:
 
 
 def _written(value: Any) -> str:
-    """Return a setting such as a score as a spec writes it: a word, or a word with a number."""
+    """Return a setting such as a score as a spec writes it: ``last`` or ``{mean_last: 10}``."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {number}" for key, number in value.items()) + "}"
     return str(value)

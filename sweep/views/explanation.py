@@ -43,7 +43,7 @@ _PASSING = frozenset({End.UNMEASURED, End.TIME, End.INTERRUPTED, End.LOST, End.A
 
 
 def explain(sweep: Sweep, number: int) -> Data:
-    """Return the data of `sweep explain`: decisions about a trial, its relatives and its rank."""
+    """Return the data of `sweep explain`: decisions about a trial, relatives and present rank."""
     trial = overview.find_trial(sweep.history, sweep.folder.name, number)
     return {
         "name": sweep.folder.name,
@@ -63,7 +63,7 @@ def explain(sweep: Sweep, number: int) -> Data:
 
 
 def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
-    """Yield the decisions about a trial; equal ones about several seeds are one step."""
+    """Yield the decisions about a trial, with reasons and evidence; equal ones about seeds once."""
     goals: dict[int, Goal] = {}
     before: tuple[str, str] | None = None
     for record in sweep.records:
@@ -95,7 +95,7 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
 
 
 def _space_change(event: SpaceChanged, sweep: Sweep, trial: Trial) -> str:
-    """Return what a change of the space means for an earlier trial, as a text."""
+    """Return words for the meaning of a change of the space for a trial from before it."""
     space = Space.parse(event.space, forbid=sweep.spec.forbid)
     outside = [n for n, value in trial.searched.items() if not space.has({n: value})]
     text = f"trials from {event.trial} on have settings of another space"
@@ -105,7 +105,7 @@ def _space_change(event: SpaceChanged, sweep: Sweep, trial: Trial) -> str:
 
 
 def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
-    """Return an event's effect on its trial, and the reason; None for an event without effect."""
+    """Return an event's effect on its trial, and the reason, as texts; None without an effect."""
     match event:
         case Created():
             return overview.origin(event, sweep)
@@ -124,7 +124,7 @@ def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
 
 
 def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
-    """Return single values as facts, and successive lists of equal length as tables."""
+    """Split a decision's evidence: name → single value, and tables of lists with equal lengths."""
     facts: Data = {}
     tables: list[Data] = []
     length = -1
@@ -143,7 +143,10 @@ def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
 
 
 def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
-    """Return the trial's present rank at the highest rung that it reached; None without rungs."""
+    """Return evidence of the trial's present rank at the highest rung that it reached.
+
+    Returns None if it reached none.
+    """
     reached = [level for level in sweep.aim.levels if trial.reached(level)]
     if not reached or not trial.is_known:
         return None
@@ -164,9 +167,9 @@ def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
 
 
 def schedule(sweep: Sweep, choice: str) -> Data:
-    """Return the data of `sweep export-schedule`: a trial's ancestors, oldest first, and itself.
+    """Return the settings of a trial and its ancestors over time, oldest first.
 
-    `choice` is as for `overview.asked_trial`.
+    `choice` is ``best`` or a trial's number as text.
     """
     history = sweep.history
     trial = overview.asked_trial(history, sweep.folder, choice)
@@ -186,8 +189,8 @@ def schedule(sweep: Sweep, choice: str) -> Data:
     }
 
 
-def text(data: Data) -> str:
-    """Return the schedule as a YAML file for `pbt_replay`."""
+def schedule_yaml(data: Data) -> str:
+    """Return the data of `schedule` as the text of a YAML file for the scheduler `pbt_replay`."""
     score = f"{data['metric']} {formatting.number(data['score'])}"
     whose = f"trial {data['trial']} of {data['name']}, {score}"
     steps = [f"  - {json.dumps(step)}" for step in data["schedule"]]

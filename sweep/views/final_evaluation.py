@@ -24,7 +24,7 @@ Data = dict[str, Any]
 
 
 def report(sweep: Sweep) -> Data | None:
-    """Return the data of all tested trials, the search's best first, or None if there are none.
+    """Return the results of all tested trials, the search's best first; None if none was tested.
 
     The comparison is between the first two that have two scores each.
     """
@@ -41,34 +41,37 @@ def report(sweep: Sweep) -> Data | None:
         "wanted": asked.seeds * len(asked.trials),
         "done": count_done(history, asked),
         "estimates": _estimate(history.objective.aggregate),
-        "trials": [_tested(trial, sweep.spec.seed) for trial in tested],
-        "comparison": _compared(several[0], several[1]) if len(several) > 1 else None,
+        "trials": [_test_row(trial, sweep.spec.seed) for trial in tested],
+        "comparison": _compare(several[0], several[1]) if len(several) > 1 else None,
     }
 
 
 def scores(trial: Trial) -> list[float]:
-    """Return the scores of a trial's tests that ended without failing."""
+    """Return the finite scores of a trial's tests that have ended and not failed."""
     ended = (test for test in trial.test_replicas if test.status in FINISHED - {Status.FAILED})
     found = (test.score_at() for test in ended)
     return [score for score in found if score is not None and math.isfinite(score)]
 
 
 def count_done(history: History, final_evaluation: FinalEvaluationBegan) -> int:
-    """Return how many tests of a final evaluation have ended."""
-    tests = progress.asked_tests(history, final_evaluation)
+    """Return the number of tests of a final evaluation that have ended."""
+    tests = progress.tests_of(history, final_evaluation)
     return sum(test.status in FINISHED for test in tests)
 
 
 def progress_text(history: History, final_evaluation: FinalEvaluationBegan) -> str:
-    """Return the progress of a final evaluation as a text."""
+    """Return words for the progress of a final evaluation: how many of its tests have ended."""
     trials = ", ".join(str(number) for number in final_evaluation.trials)
     wanted = final_evaluation.seeds * len(final_evaluation.trials)
     done = count_done(history, final_evaluation)
     return f"{done} of {wanted} tests of trials {trials}"
 
 
-def _tested(trial: Trial, seed: int) -> Data:
-    """Return the data of a trial that was trained under test seeds; `seed` is the sweep's seed."""
+def _test_row(trial: Trial, seed: int) -> Data:
+    """Return scores of a trial under test seeds with their interval.
+
+    `seed` is for its bootstrap.
+    """
     scored, aggregate = scores(trial), trial.objective.aggregate
     ended = sum(test.status in FINISHED for test in trial.test_replicas)
     interval = None
@@ -89,12 +92,18 @@ def _tested(trial: Trial, seed: int) -> Data:
 
 
 def _estimate(aggregate: Aggregate) -> str:
-    """Return the aggregate for test scores."""
-    return aggregate.kind if aggregate.fair else "mean"
+    """Return the kind of aggregate of test scores: the search's if comparable, else ``mean``.
+
+    The search's is comparable if it does not depend on the number of seeds.
+    """
+    return aggregate.kind if aggregate.is_independent_of_count else "mean"
 
 
-def _compared(first: Trial, second: Trial) -> Data:
-    """Return the comparison of two trials' test scores."""
+def _compare(first: Trial, second: Trial) -> Data:
+    """Return the probability that a run of the first trial beats one of the second.
+
+    It is computed from test scores, and has an interval.
+    """
     sign = first.objective.sign
     better, worse = ([sign * score for score in scores(trial)] for trial in (first, second))
     found = stats.improvement(better, worse)

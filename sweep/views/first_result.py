@@ -23,11 +23,13 @@ _SHOWN = 12
 LATER = "; right if it comes later, as an evaluation does"
 
 
-def missing(key: str, name: str, results: Collection[str], clause: str, has: str) -> str:
-    """Return a line that says that `name` is not among the names `results`.
+def missing_result_text(
+    key: str, name: str, results: Collection[str], clause: str, has: str
+) -> str:
+    """Return a line that says that the result `name`, used at the spec's `key`, is missing.
 
-    `clause` and `has` are subject and verb of the first clause, such as ``the first result has``,
-    and of that which lists existing results.
+    `results` are the names that exist, of which similar ones are suggested. `clause` and `has` are
+    the beginnings of its two parts, such as ``the first result has`` and ``it has``.
     """
     names = sorted(results)
     shown = ", ".join(map(printable, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
@@ -37,9 +39,9 @@ def missing(key: str, name: str, results: Collection[str], clause: str, has: str
 
 
 class FirstResult:
-    """Checks the first result of a sweep.
+    """Finds results named in the spec that the first result of a sweep lacks.
 
-    `unsure` maps results that may be missing to the key of the spec that names them.
+    `unsure` maps each result that may be missing to the key of the spec that names it.
     """
 
     def __init__(self, unsure: Mapping[str, str], folder: Folder, history: History) -> None:
@@ -50,7 +52,7 @@ class FirstResult:
         self._look_at = 0.0
 
     def lines(self, records: Sequence[Recorded]) -> list[str]:
-        """Return the warnings to print now; usually none."""
+        """Return the warnings after new events; there are some at most once in a sweep."""
         if self._over:
             return []
         for record in records:
@@ -63,22 +65,22 @@ class FirstResult:
         return []
 
     def _check_notes(self) -> list[str]:
-        """Return the warnings that follow from a running trial's progress file."""
+        """Return the warnings that follow from the progress file of a running trial."""
         for replica in progress.running(self._history):
-            if found := progress.read_lack(self._folder, replica):
+            if found := progress.read_missing_names(self._folder, replica):
                 lacks, has = found
                 return self._warnings(replica.trial, self._unsure.keys() - lacks, has)
         return []
 
     def _warnings(self, trial: int, names: Collection[str], has: Collection[str]) -> list[str]:
-        """Return the warnings about results that are not in `names`, and stop checking.
+        """Return a warning for each result that is not among `names`, and stop checking.
 
-        `has` are the names to list in the warning.
+        `has` are the names that the warning lists.
         """
         self._over = True
         seen = f"the first result of trial {trial} has"
         return [
-            missing(key, name, has, seen, "it has") + LATER
+            missing_result_text(key, name, has, seen, "it has") + LATER
             for name, key in self._unsure.items()
             if name not in names
         ]

@@ -19,7 +19,7 @@ ABSENT = "-"
 
 
 def number(value: float | None) -> str:
-    """Return a result with six significant digits, integers in full; `ABSENT` for None."""
+    """Return a number with six significant digits, an integer in full; `ABSENT` for None."""
     if value is None:
         return ABSENT
     whole = float(value).is_integer() and abs(value) < 1e15
@@ -27,20 +27,20 @@ def number(value: float | None) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Return `value`, or None for a float that JSON cannot hold."""
+    """Return `value` unchanged, or None for a float that is not finite, which JSON cannot hold."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def scores(values: Sequence[float | None]) -> str:
-    """Return a text for the scores of several seeds: their number, minimum and maximum."""
+    """Return words for the scores of several seeds: number, minimum and maximum."""
     found = [value for value in values if value is not None]
     if len(found) < 2:
         return str(len(values))
     return f"{len(values)}: {min(found):.3g} … {max(found):.3g}"
 
 
-def give_or_take(value: float | None, error: float | None) -> str:
-    """Return an estimate with its standard error, ``455 ± 21``, or alone if that is unknown."""
+def with_standard_error(value: float | None, error: float | None) -> str:
+    """Return an estimate with its standard error, ``455 ± 21``; alone if the error is unknown."""
     if value is None or error is None or not math.isfinite(error):
         return number(value)
     places = 1 - math.floor(math.log10(error)) if error > 0 else 13
@@ -50,7 +50,7 @@ def give_or_take(value: float | None, error: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """Return a count of steps with thousands separators; `ABSENT` for None."""
+    """Return a number of steps with thousands separators; `ABSENT` for None."""
     return ABSENT if value is None else f"{value:,.0f}"
 
 
@@ -67,7 +67,7 @@ def duration(seconds: float | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return a duration in its largest unit, such as ``3 days``."""
+    """Return a number of seconds in its largest unit, such as ``3 days``."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
             return plural(int(seconds // size), unit)
@@ -75,18 +75,18 @@ def age(seconds: float) -> str:
 
 
 def plural(amount: int, noun: str) -> str:
-    """Return a number with a noun: ``1 trial``, ``2 trials``."""
+    """Return a number with a noun, ``1 trial`` or ``2 trials``."""
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
-def started(trials: int, bred: int, planned: int) -> str:
-    """Return a text for the number of trials out of the wanted ones, and of offspring."""
+def trials_text(trials: int, bred: int, planned: int) -> str:
+    """Return words for the number of trials out of the `planned` ones, and of `bred` offspring."""
     more = f" and {bred} bred" if bred else ""
     return f"{trials} of {plural(planned, 'trial')}{more}"
 
 
 def setting(value: Any) -> str:
-    """Return a short text for the value of a setting."""
+    """Return the value of a setting as a short text; floats have three digits."""
     if isinstance(value, float):
         return f"{value:.3g}"
     return printable(value if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
@@ -103,7 +103,7 @@ def last_part(path: str) -> str:
 
 
 def sparkline(values: list[float], width: int = 60, ends: tuple[float, float] | None = None) -> str:
-    """Return a curve as at most `width` bars, each the mean of some neighbouring values.
+    """Return a curve as a text of at most `width` bars, each the mean of neighbouring values.
 
     `ends` are the values of the lowest and highest bar, by default those of the curve.
     """
@@ -129,19 +129,19 @@ def yaml_lines(values: Mapping[str, Any], indent: int = 0) -> list[str]:
 
 
 def _flow(value: Any) -> str:
-    """Return a value as JSON that is valid YAML too, which has no surrogate pairs."""
+    """Return a value as JSON that is valid YAML, too, in which there are no surrogate pairs."""
     text = json.dumps(value, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
 
 
 def _key(name: str) -> str:
-    """Return a key, quoted if necessary."""
+    """Return a mapping's key as YAML, quoted if necessary."""
     plain = name.replace("_", "").replace(".", "").isalnum() and not name[0].isdigit()
     return name if plain and name.isascii() else _flow(name)
 
 
 def describe_lost_results(count: int) -> str:
-    """Return a text about results that were lost with their slice; empty if none were."""
+    """Return words for the number of results that were lost with their slice; empty for 0."""
     if not count:
         return ""
     if count == 1:
@@ -150,7 +150,7 @@ def describe_lost_results(count: int) -> str:
 
 
 def describe_play(card: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines about an exported network's performance in fresh episodes."""
+    """Yield lines about a network's fresh episodes; `card` is the entry ``played`` of its card."""
     measured = card["fresh"]
     if measured is not None:
         error = "" if measured["error"] is None else f" ± {measured['error']:.3g}"
@@ -167,7 +167,7 @@ def describe_play(card: Mapping[str, Any]) -> Iterator[str]:
 
 
 def describe_outlook(expected: Mapping[str, Any], metric: str) -> str:
-    """Return a sentence about the expected improvement from more training."""
+    """Return a sentence about the expected improvement, the data of `overview.outlook`."""
     again = (
         f"as much training again by {expected['again']:.3g} ({expected['share']:.1%} of its range)"
     )

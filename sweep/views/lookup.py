@@ -42,18 +42,18 @@ LOG_DELETED = "(its log was deleted, by `sweep gc` or for checkpoint.max_disk)\n
 
 
 class State(StrEnum):
-    """The present state of a sweep."""
+    """The state of a sweep as users see it."""
 
     RUNNING = "running"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """The driver ended it on request; it can be resumed."""
+    """Its driver ended on request; it can be resumed."""
     PAUSED = "paused"
-    """The driver waits for `sweep unpause`."""
+    """Its driver runs and waits for `sweep unpause`."""
     INTERRUPTED = "interrupted"
-    """The driver was killed; it can be resumed."""
+    """Its driver was killed; it can be resumed."""
     TESTING = "testing"
-    """The best trials are being trained under test seeds."""
+    """A driver retrains the best trials under test seeds."""
 
 
 #: States of a sweep with a running driver.
@@ -63,18 +63,18 @@ _BEGINNINGS = (TermBegan, FinalEvaluationBegan)
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep at one moment."""
+    """All data of a sweep at one moment, read from its ledger."""
 
     folder: Folder
     """Folder of the sweep."""
     spec: SweepSpec
-    """Spec, with the present space and metric."""
+    """Spec with the present space, metric and stopping criteria."""
     aim: Aim
-    """Measure of the sweep's progress: rungs and stopping criteria."""
+    """Rungs and stopping criteria, by which progress is measured."""
     history: History
-    """Trials with their results, up to the last event."""
+    """Trials with their results, as of the last event."""
     records: tuple[Recorded, ...]
-    """All events of the ledger, in order."""
+    """All events of the ledger in order, each with its number and time."""
     state: State
     """Present state: running, or how the last driver ended."""
     created_at: float
@@ -84,23 +84,26 @@ class Sweep:
 
     @cached_property
     def changes(self) -> list[Change]:
-        """Changes of the space and of the end since the creation, oldest first."""
+        """Changes of the space and of the stopping criteria since the creation, oldest first."""
         return Changes(self.first_spec, self.records).all
 
     @property
     def first_of_space(self) -> int:
-        """Number of the first trial of the present space, which may not exist yet."""
+        """Number of the first trial that has, or would have, the present space.
+
+        It is 0 if the space never changed.
+        """
         return max((one.trials for one in self.changes if one.key == "space"), default=0)
 
     @property
     def term_began(self) -> Recorded | None:
-        """Event with which the newest driver began; None before the first driver."""
+        """Event by which the newest driver began; None before the first driver."""
         return next((r for r in reversed(self.records) if isinstance(r.event, _BEGINNINGS)), None)
 
     def last_trained_at(self, replica: Replica) -> float | None:
-        """Return when the replica's newest slice was opened or last reported; None without a slice.
+        """Return the time at which the replica's newest slice was opened or last reported.
 
-        The time is in seconds since 1970.
+        The time is in seconds since 1970. Returns None without a slice.
         """
         its = (replica.trial, replica.index)
         for record in reversed(self.records):
@@ -110,7 +113,7 @@ class Sweep:
         return None
 
     def fraction_at_term(self) -> float:
-        """Return the progress, 0 to 1, at the start of the newest driver."""
+        """Return the share of the work, 0 to 1, that was done when the newest driver began."""
         history, began = self.history, self.term_began
         past = History(history.objective, history.summed, history.shows_unsaved)
         past.extend([record for record in self.records if began and record.number <= began.number])
@@ -118,15 +121,15 @@ class Sweep:
 
 
 def read(folder: Folder, curves: bool = True) -> Sweep:
-    """Return the present state of the sweep in `folder`.
+    """Read the present state of the sweep in `folder`.
 
-    Without `curves`, results are not read, which takes a tenth of the time, unless a slice has no
-    sums or the metric was changed.
+    Without `curves`, results are not read, which takes a tenth of the time. They are read still if
+    the metric was changed, or an event lacks the sums of its results.
     """
     folder.require_plain()
     with _paused_collector(), contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
-        scheduler = reading.outline(ledger)
+        scheduler = reading.scheduler_of(ledger)
         summed = not curves and ledger.newest(MetricChanged.kind) is None
         records = _records(ledger, results=not summed)
         events = (record.event for record in records)
@@ -135,20 +138,20 @@ def read(folder: Folder, curves: bool = True) -> Sweep:
         objective = reading.objective_of(spec, scheduler.time_attr)
         history = History(objective, summed, shows_unsaved=True)
         history.extend(records)
-        created_at, first_spec = ledger.created_at, reading.recorded(ledger)
+        created_at, first_spec = ledger.created_at, reading.original_spec(ledger)
     aim = Aim.of(scheduler, spec)
     now = state(folder, history)
     return Sweep(folder, spec, aim, history, records, now, created_at, first_spec)
 
 
 def _records(ledger: Ledger, results: bool = True) -> tuple[Recorded, ...]:
-    """Return all events of a ledger; without their rows of results if `results` is False."""
+    """Read all events of a ledger, with their results unless `results` is False."""
     return tuple(record for batch in iterate(ledger, results=results) for record in batch)
 
 
 @contextlib.contextmanager
 def _paused_collector() -> Iterator[None]:
-    """Disable garbage collection inside the block: it costs a third of reading a long sweep."""
+    """Disable the garbage collector inside the block; it costs a third of reading a long sweep."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -159,7 +162,7 @@ def _paused_collector() -> Iterator[None]:
 
 
 def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
-    """Return the sweeps in `root` by name, and messages about those that cannot be read."""
+    """Read all sweeps in `root`, by name; also return a message for each that cannot be read."""
     sweeps, problems = [], []
     for name in folders.list_sweeps(root):
         try:
@@ -170,19 +173,19 @@ def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
 
 
 def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
-    """Return the sweep's spec, and the folders in which its trainable's module is searched."""
+    """Read a sweep's present spec, and the folders in which its trainable's module is searched."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return reading.spec_of(ledger), tuple(ledger.provenance["paths"])
 
 
 def read_history(folder: Folder) -> History:
-    """Return the history of the sweep in `folder`."""
+    """Read the history of the sweep in `folder`, with all results."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return reading.history(ledger)
 
 
 def read_log(folder: Folder, trial: Trial) -> str:
-    """Return the end of a trial's output, seed by seed; raises UsageError for no regular file."""
+    """Return the end of a trial's printed output, seed by seed; UsageError if a log is no file."""
     logs = {
         replica_name(replica.trial, replica.index): _log_of(
             folder.trial(replica.trial, replica.index)
@@ -196,7 +199,10 @@ def read_log(folder: Folder, trial: Trial) -> str:
 
 
 def _log_of(trial: Path) -> str:
-    """Return the last lines of a log, with a note about what was left out; empty without a log."""
+    """Return the last lines of the log in a trial's folder; empty without a log.
+
+    A first line says how much was left out.
+    """
     size, read, parts = 0, b"", list[Path]()
     for part in (trial / folders.LOG, trial / folders.OLDER_LOG):
         with contextlib.suppress(FileNotFoundError), folders.reading(part) as (file, its):
@@ -215,13 +221,13 @@ def _log_of(trial: Path) -> str:
 
 
 def read_results(folder: Folder, replica: Replica) -> list[Row]:
-    """Return all results of one replica."""
+    """Read all results of one replica, one row for each iteration."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return ledger.results(replica.trial, replica.index)
 
 
 def state(folder: Folder, history: History) -> State:
-    """Return the present state of the sweep with this history."""
+    """Return the present state of a sweep, by its history and its lock."""
     if history.final_evaluation and is_driven(folder):
         return State.PAUSED if history.suspended else State.TESTING
     if history.ended:
@@ -232,7 +238,7 @@ def state(folder: Folder, history: History) -> State:
 
 
 def is_driven(folder: Folder) -> bool:
-    """Return whether a driver holds the sweep on this machine, or apparently on another one."""
+    """Return whether a driver holds the sweep here, or apparently on another machine."""
     try:
         return folder.is_locked() or lease.read_file(folder.ledger).is_elsewhere
     except PermissionError:  # the lock belongs to another user: only the ledger can tell

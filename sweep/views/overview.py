@@ -41,7 +41,7 @@ Data = dict[str, Any]
 
 
 def replica_row(replica: Replica, sweep_seed: int) -> Data:
-    """Return the data of one seed of a trial."""
+    """Return seed, status, score and iterations of one replica of a trial."""
     return {
         "seed_index": replica.index,
         "name": replica_name(replica.trial, replica.index),
@@ -54,7 +54,7 @@ def replica_row(replica: Replica, sweep_seed: int) -> Data:
 
 
 def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
-    """Return two texts: how a trial originated, and by whom or from which trial."""
+    """Return two texts: the way in which a trial was created, and by whom or from which trial."""
     begins = f", iteration {event.births[0].saved.iteration}" if event.births else ""
     if event.clone_of is not None:
         return "cloned", f"from trial {event.clone_of}{begins}, by a person"
@@ -78,7 +78,10 @@ def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
 
 
 def _suggested(event: Created, sweep: Sweep, searcher: str) -> str:
-    """Return two texts: author and reason of a suggestion, and the origin of other settings."""
+    """Return words for a suggestion's author and reason, and for the origin of other settings.
+
+    `searcher` are the words for settings that the searcher proposed.
+    """
     suggestion = sweep.history.trials[event.trial].suggestion
     if suggestion is None:
         return searcher
@@ -89,7 +92,10 @@ def _suggested(event: Created, sweep: Sweep, searcher: str) -> str:
 
 
 def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
-    """Return the decision about trial `number` in an event, with its reason, or None."""
+    """Return the decision about trial `number` in an event, with its time and reason.
+
+    Returns None for an event that is not about the trial.
+    """
     event = record.event
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
         return None
@@ -117,7 +123,7 @@ def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
 
 
 def _seed_prefix(replica: int) -> str:
-    """Return a prefix that names the seed or test; empty for the first seed."""
+    """Return a prefix for a text that names the seed or the test; empty for the first seed."""
     if is_test(replica):
         return f"test {replica - FIRST_TEST}, "
     return f"seed {replica}, " if replica else ""
@@ -142,7 +148,7 @@ STEPS = "timesteps_total"
 
 
 def overview(sweep: Sweep, now: float) -> Data:
-    """Return the data of one row of `sweep ls`."""
+    """Return the data of one row of `sweep ls`; `now` is the time in seconds since 1970."""
     history = sweep.history
     return {
         "name": sweep.folder.name,
@@ -161,7 +167,10 @@ def overview(sweep: Sweep, now: float) -> Data:
 
 
 def status(sweep: Sweep, notes: Notes, now: float) -> Data:
-    """Return the data of `sweep status`: counts, running trials, best trial, and time left."""
+    """Return the data of `sweep status`: counts, running trials, best trial, time left.
+
+    `notes` are those of running trials' progress files; `now` is the time in seconds since 1970.
+    """
     testing = sweep.history.final_evaluation is not None and sweep.state in DRIVEN
     measure = progress.final_evaluation_fraction if testing else progress.fraction
     share = measure(sweep.history, sweep.aim, notes)
@@ -202,16 +211,17 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
 
 
 def changes(sweep: Sweep) -> list[Data]:
-    """Return the changes of the space and of the end since the creation, oldest first."""
+    """Return the changes of space and stopping criteria since the creation, oldest first."""
     return [{**asdict(change), "text": change.text} for change in sweep.changes]
 
 
 def running_replica(
     history: History, replica: Replica, notes: Notes, last_trained_at: float | None, now: float
 ) -> Data:
-    """Return the data of a running replica, from the ledger and its progress note if newer.
+    """Return the data of a running replica, from its progress note or else from the ledger.
 
-    `last_trained_at` is the time of its last sign of life, in seconds since 1970; None if unknown.
+    `last_trained_at` is the time of its last sign of life, `now` the present time, both in seconds
+    since 1970; None if unknown.
     """
     note = notes.get((replica.trial, replica.index))
     value = replica.value
@@ -234,7 +244,7 @@ def running_replica(
 
 
 def results(sweep: Sweep) -> Data:
-    """Return the data of `sweep results`: every trial, best first, those without a score last."""
+    """Return the data of `sweep results`: all trials, best first, those without a score last."""
     history = sweep.history
     ranked = history.ranked()
     others = [trial for trial in history.trials if trial.score is None]
@@ -249,7 +259,7 @@ def results(sweep: Sweep) -> Data:
 
 
 def trial_record(trial: Trial) -> Data:
-    """Return start and end of a trial, its training time in seconds, and its best checkpoint."""
+    """Return start and end of a trial, its seconds of training, and its best checkpoint."""
     leader = trial.leader
     saved = leader.best_checkpoint
     return {
@@ -261,7 +271,7 @@ def trial_record(trial: Trial) -> Data:
 
 
 def row(trial: Trial, history: History) -> Data:
-    """Return the data of one trial in a table of results.
+    """Return scores, status and settings of one trial, for a table of results.
 
     If a trial began from a checkpoint of another, as a population's child does, ``iterations`` and
     ``steps`` are those that its networks were trained for, including the other trial's up to there;
@@ -290,12 +300,12 @@ def row(trial: Trial, history: History) -> Data:
 
 
 def author(suggestion: Suggested) -> str:
-    """Return the author of a suggestion, with the reason if there is one: ``ada: as in 2024``."""
+    """Return the author of a suggestion, followed by the reason if any: ``ada: as in 2024``."""
     return f"{suggestion.author}: {suggestion.reason}" if suggestion.reason else suggestion.author
 
 
 def other_results(trial: Trial) -> Data:
-    """Return the further objectives of a trial, and the constraints that it violates."""
+    """Return a trial's scores in the further objectives, and the constraints that it violates."""
     objective = trial.objective
     scores = zip(objective.objectives, trial.other_scores, strict=True)
     limits = zip(objective.constraints, trial.violations, strict=True)
@@ -306,14 +316,14 @@ def other_results(trial: Trial) -> Data:
 
 
 def front(history: History) -> list[int] | None:
-    """Return the numbers of the trials on the Pareto front, or None with one objective."""
+    """Return the numbers of the trials on the Pareto front; None with one objective."""
     if not history.objective.objectives:
         return None
     return [trial.number for trial in history.front()]
 
 
 def best(sweep: Sweep) -> Data:
-    """Return the data of `sweep best`: the pick, its certainty, and its best checkpoint.
+    """Return the data of `sweep best`: the best trial, how certain it is, and its best checkpoint.
 
     With several objectives it is the trial of the front that is best in the metric.
 
@@ -339,10 +349,11 @@ def best(sweep: Sweep) -> Data:
 
 
 def pick(history: History, trial: Trial) -> Data | None:
-    """Return how certainly a trial is the best, or None with too few trials.
+    """Return how certain it is that the trial has the best settings; None with too few trials.
 
-    `luck` is the difference between its score and its settings' expected score, positive if better.
-    `equals` counts other trials with exactly the same expectation, as at a ceiling.
+    ``luck`` is the difference between its score and its settings' expected score, positive if
+    better. ``chance`` is the probability that it is the best. ``runner_up`` has the second, with
+    ``equals``, the number of other trials with exactly the same expectation, as at a ceiling.
     """
     expected, spreads = history.expected(trial), history.expectations.spreads
     if expected is None or expected.error is None or spreads is None:
@@ -378,10 +389,11 @@ HOUR_S, FURTHEST = 3600.0, 8.0
 
 
 def outlook(history: History) -> Data | None:
-    """Return the expected improvement from more training, or None if it cannot be estimated yet.
+    """Return the expected improvement from more training; None if it cannot be estimated yet.
 
-    `again` is the improvement of the pick by as much training again, and `hour` that of the next
-    hour at the present pace; `hour` is None if the sweep is too young.
+    ``again`` is the improvement of the best by as much training again, and ``hour`` that of the
+    next hour at the present pace; ``hour`` is None if the sweep is too young. The shares are of the
+    range of scores.
     """
     doubling = history.expectations.outlook() if is_by_expectation(history.objective) else None
     if doubling is None:
@@ -398,11 +410,7 @@ def outlook(history: History) -> Data | None:
 
 
 def best_trial(history: History, folder: Folder) -> Trial:
-    """Return the pick; raise UsageError if there is none.
-
-    Raises:
-        UsageError: no trial has a score.
-    """
+    """Return the trial with the best expected score; UsageError if no trial has a score."""
     ranked = history.ranked()
     if not ranked:
         metric = history.objective.metric
@@ -415,7 +423,10 @@ def best_trial(history: History, folder: Folder) -> Trial:
 
 
 def find_trial(history: History, name: str, number: int) -> Trial:
-    """Return trial `number` of the sweep `name`; raises UsageError if there is none."""
+    """Return the trial with this number; `name` is that of the sweep.
+
+    Raises UsageError if there is none.
+    """
     try:
         number = operator.index(number)  # also accepts numpy integers from a table
     except TypeError:
@@ -427,12 +438,12 @@ def find_trial(history: History, name: str, number: int) -> Trial:
 
 
 def asked_trial(history: History, folder: Folder, choice: str, place: str = "--trial") -> Trial:
-    """Return the trial that a user requested: ``best``, or a number.
+    """Return the trial that a user named: ``best``, or a number as text.
 
     `place` is the option or argument, for messages.
 
     Raises:
-        UsageError: there is no such trial; `place` names the option.
+        UsageError: there is no such trial.
     """
     if choice == "best":
         return best_trial(history, folder)
@@ -444,7 +455,7 @@ def asked_trial(history: History, folder: Folder, choice: str, place: str = "--t
 def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
     """Return the data of `sweep show`: everything about one trial, whose results are `rows`.
 
-    ``changes`` are those after the trial began.
+    ``changes`` are those of the sweep after the trial began.
     """
     trial = find_trial(sweep.history, sweep.folder.name, number)
     return {
@@ -485,9 +496,9 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
 
 
 def _band(trial: Trial) -> list[Data]:
-    """Return mean, minimum and maximum over a trial's seeds at each iteration of `joint_curve`.
+    """Return mean, least and greatest value of a trial's seeds at each iteration that all have.
 
-    Seeds that are catching up are left out; the result is empty with one seed.
+    Seeds that are catching up are left out; the list is empty with one seed.
     """
     if len(trial.compared_replicas) < 2:
         return []
@@ -503,7 +514,10 @@ def _band(trial: Trial) -> list[Data]:
 
 
 def checkpoint(replica: Replica, saved: Saved) -> Data:
-    """Return the data of a checkpoint; `file` is relative to the sweep's folder."""
+    """Return iteration, metric, digest, size and file of a checkpoint.
+
+    The file is relative to the sweep's folder.
+    """
     return {
         "seed_index": replica.index,
         "iteration": saved.iteration,
@@ -515,7 +529,7 @@ def checkpoint(replica: Replica, saved: Saved) -> Data:
 
 
 def summary(history: History, name: str) -> Data:
-    """Return the data shown at a driver's end: the best trials, counts and steps."""
+    """Return the data shown when a driver ends: best trials, counts by status, steps."""
     return {
         "name": name,
         "metric": history.objective.metric,
@@ -535,7 +549,7 @@ def summary(history: History, name: str) -> Data:
 
 
 def _first_error(history: History) -> Data | None:
-    """Return the first trial and its reason if all trials failed, else None."""
+    """Return the first trial and the reason for its end if all trials failed; else None."""
     if not history.trials or history.count(Status.FAILED) < len(history.trials):
         return None
     first = min(history.all_replicas, key=lambda replica: (replica.trial, replica.index))
@@ -548,14 +562,14 @@ def status_counts(history: History) -> dict[str, int]:
 
 
 def ended_count(history: History) -> int:
-    """Return how many trials have ended, without clones and those replaced by offspring."""
+    """Return the number of ended trials, without clones and trials that offspring replaced."""
     wanted = [trial for trial in history.trials if trial.clone_of is None]
     ended = sum(trial.status in FINISHED for trial in wanted)
     return ended - sum(trial.parent is not None for trial in wanted)
 
 
 def best_so_far(history: History) -> Data | None:
-    """Return number, scores and settings of the best trial, or None if no trial has a score.
+    """Return number, scores and settings of the best trial; None if no trial has a score.
 
     With several objectives also its other scores, and the numbers of the trials on the front.
     """
@@ -571,7 +585,7 @@ def best_so_far(history: History) -> Data | None:
 
 
 def steps(history: History) -> float | None:
-    """Return the environment steps of all trials together, or None if no result counts them."""
+    """Return the environment steps of all trials together; None if no result counts them."""
     found = [own for trial in history.trials if (own := own_steps(trial)) is not None]
     return sum(found) if found else None
 

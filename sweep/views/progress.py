@@ -27,7 +27,7 @@ from sweep.schedulers import Scheduler
 from sweep.schedulers._shared.rungs import is_climbing
 from sweep.spec import SweepSpec
 from sweep.spec.stopping import COUNTERS
-from sweep.views.reading import Foreign
+from sweep.views.reading import UnloadedScheduler
 
 #: Minimum share of completed work for an estimate of the time left.
 _LEAST = 0.02
@@ -42,25 +42,28 @@ _LONGEST_NOTE = 2**16
 
 @dataclass(frozen=True)
 class Aim:
-    """The measure of a sweep's progress: its rungs and stopping criteria."""
+    """The rungs and stopping criteria of a sweep, by which its progress is measured."""
 
     levels: tuple[float, ...]
     """Rungs of the scheduler, in units of `time_attr`; empty without rungs."""
     stop: Mapping[str, float]
-    """Result → value at which a trial ends."""
+    """Name of a result → value at which a trial ends."""
     remaining_training: Callable[[History], float | None] = lambda _history: None
-    """Estimate of the training that is left, as by `Scheduler.remaining_training`."""
+    """Function that estimates the training that is left, as `Scheduler.remaining_training`."""
     startup_trials: int | None = None
-    """Number of trials completed before any is ended early, as in `Scheduler.startup_trials`; None
-    if none is."""
+    """Number of trials completed before any is ended early, as in `Scheduler.startup_trials`.
+
+    None if none is.
+    """
     ranks_by_fronts: bool = False
     """True if trials at a rung rank by all objectives, as in `Scheduler.ranks_by_fronts`."""
     promotion_count: Callable[[int], int | None] = lambda _count: None
-    """Number of trials that continue of those at a rung, as by `Scheduler.promotion_count`."""
+    """Function from the number of trials at a rung to the number that continue, as
+    `Scheduler.promotion_count`; None if it is unknown."""
 
     @classmethod
-    def of(cls, scheduler: Scheduler | Foreign, spec: SweepSpec) -> "Aim":
-        """Return the measure for a sweep of `spec`."""
+    def of(cls, scheduler: Scheduler | UnloadedScheduler, spec: SweepSpec) -> "Aim":
+        """Return the rungs and stopping criteria of a sweep with this scheduler and spec."""
         return cls(
             scheduler.levels,
             spec.stop,
@@ -73,16 +76,16 @@ class Aim:
 
 @dataclass(frozen=True)
 class Note:
-    """The contents of a running trial's progress file."""
+    """The contents of a running slice's progress file."""
 
     iteration: int
     """Number of the last finished iteration."""
     time: float | None
-    """Value of `time_attr`; None if it was not reported."""
+    """Value of `time_attr` in the newest result; None if it was not reported."""
     value: float | None
-    """Newest value of the metric; None if there is none."""
+    """Newest value of the metric; None before the first."""
     worker: str = ""
-    """Worker of a cluster that runs it; empty otherwise."""
+    """Name of the cluster's worker that runs the slice; empty without a cluster."""
 
 
 #: (Trial, replica) → its note.
@@ -90,7 +93,10 @@ Notes = Mapping[tuple[int, int], Note]
 
 
 def read_notes(folder: Folder, history: History) -> Notes:
-    """Return the notes of running replicas, without missing, damaged or outdated ones."""
+    """Read the progress files of running replicas.
+
+    Missing, damaged and outdated ones are left out.
+    """
     notes = {}
     for replica in running(history):
         note = _read_note(folder, replica)
@@ -100,17 +106,18 @@ def read_notes(folder: Folder, history: History) -> Notes:
 
 
 class NewestNotes:
-    """Reader that keeps the newest valid notes, in case a file is being written when read.
+    """Reads progress files again and again, and keeps the last valid note of each slice.
 
-    A note without a value, as between two evaluations, gets the previous value.
+    A file may be damaged because it is being written. A note without a value, as between two
+    evaluations, gets the previous value.
     """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int, int], Note] = {}
-        """(Trial, replica, number of slices) → its newest note."""
+        """Trial, replica and number of its slices → its newest valid note."""
 
     def read(self, folder: Folder, history: History) -> Notes:
-        """Return the newest notes; a damaged one is replaced by the one read before."""
+        """Read the progress files of running replicas; return the newest valid note of each."""
         found, kept = read_notes(folder, history), self._kept
         self._kept = {}
         for replica in running(history):
@@ -126,12 +133,12 @@ class NewestNotes:
 
 
 def running(history: History) -> list[Replica]:
-    """Return the replicas and tests that are running."""
+    """Return the replicas that run, those of a final evaluation included."""
     return [*history.replicas(Status.RUNNING), *history.test_replicas(Status.RUNNING)]
 
 
 def _read_note(folder: Folder, replica: Replica) -> Note | None:
-    """Return the note of a replica, or None if it is missing or damaged."""
+    """Read the progress file of a replica; None if it is missing or damaged."""
     try:
         raw = raw_note(folder, replica.trial, replica.index)
         objective = replica.objective
@@ -145,8 +152,11 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
         return None
 
 
-def read_lack(folder: Folder, replica: Replica) -> tuple[set[str], set[str]] | None:
-    """Return the looked-for results that a running trial lacks, and that it has, if known."""
+def read_missing_names(folder: Folder, replica: Replica) -> tuple[set[str], set[str]] | None:
+    """Return the doubtful names that a running trial's results lack, and all names that they have.
+
+    Returns None if its progress file does not say so.
+    """
     try:
         raw = raw_note(folder, replica.trial, replica.index)
         lacks, has = raw["lacks"], raw["has"]
@@ -167,7 +177,7 @@ def raw_note(folder: Folder, trial: int, replica: int) -> Any:
 
 
 def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """Return the completed share of the expected work, 0 to 1.
+    """Return the completed share of the search's expected work, 0 to 1.
 
     The share of a trial is the mean over its seeds. `notes` are the progress notes of running
     trials, None to use the ledger alone. The share is at most `_MOST` while a trial runs or is
@@ -177,13 +187,15 @@ def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
         return 1.0
     work = _Work(history.for_scheduler(), aim, notes or {})
     share = work.done / (work.done + work.remaining) if work.done > 0 else 0.0
-    return min(share, _MOST) if work.open else share
+    return min(share, _MOST) if work.is_open else share
 
 
 class _Work:
-    """The completed and remaining work, in units of `time_attr` or as shares of a trial.
+    """The completed and the remaining work of a search.
 
-    The history is that of schedulers: held trials have ended, and waiting clones are to come.
+    It is in units of `time_attr` if the scheduler has rungs, else in trials, of which each counts 1
+    at most. The history is that of schedulers: held trials have ended, and waiting clones are to
+    come.
     """
 
     def __init__(self, history: History, aim: Aim, notes: Notes) -> None:
@@ -195,19 +207,21 @@ class _Work:
         self._later = [r for t in self._trials for r in t.replicas if r.joined_at is not None]
 
     @property
-    def open(self) -> bool:
-        """True if a trial is still to be created or has not reached its goal."""
-        live = any(trial.status not in FINISHED and _climbs(trial) for trial in self._trials)
+    def is_open(self) -> bool:
+        """True if a trial is still to be created, or has not reached its goal."""
+        live = any(
+            trial.status not in FINISHED and _is_short_of_goal(trial) for trial in self._trials
+        )
         return live or self._history.uncreated_trials > 0 or bool(self._history.waiting_clones)
 
     @property
     def done(self) -> float:
-        """Completed work, including seeds that joined their trials later."""
+        """Completed work, that of seeds which joined their trials later included."""
         return math.fsum(self._at.values()) + self._joined
 
     @property
     def remaining(self) -> float:
-        """Remaining work, at least 0, in the units of the class."""
+        """Remaining work, at least 0, by the scheduler's estimate or the lengths of trials."""
         expected = self._aim.remaining_training(self._history)
         if expected is None:
             return max(0.0, self._remaining_by_lengths())
@@ -219,19 +233,19 @@ class _Work:
         return max(0.0, expected - math.fsum(noted))
 
     def _position(self, trial: Trial, notes: Notes) -> float:
-        """Return the completed work of a trial: the mean over the seeds that it started with."""
+        """Return the completed work of a trial, the mean over the seeds with which it started."""
         first = [replica for replica in trial.replicas if replica.joined_at is None]
         return math.fsum(self._measured(replica, notes) for replica in first) / len(first)
 
     def _measured(self, replica: Replica, notes: Notes) -> float:
-        """Return the completed work of a replica."""
+        """Return the completed work of a replica, by its note if it has one."""
         if self._levels:
             return min(_time(replica, notes), self._full)
         return _share(replica, self._aim, notes)
 
     @property
     def _joined(self) -> float:
-        """Completed work of the seeds that joined later."""
+        """Completed work of all seeds that joined their trials later."""
         return math.fsum(self._measured(replica, self._notes) for replica in self._later)
 
     def _remaining_by_lengths(self) -> float:
@@ -249,8 +263,8 @@ class _Work:
         since = completed[needed - 1] if 0 < needed <= len(completed) else 0
         live = [t for t in self._trials if t.status not in FINISHED]
         if self._levels:  # a waiting trial may never continue
-            ended += [trial for trial in live if not _climbs(trial)]
-            live = [trial for trial in live if _climbs(trial)]
+            ended += [trial for trial in live if not _is_short_of_goal(trial)]
+            live = [trial for trial in live if _is_short_of_goal(trial)]
         lengths = _Lengths(
             [self._at[t.number] / self._full for t in ended if t.proposed_after >= since],
             [self._at[t.number] / self._full for t in live if t.proposed_after >= since],
@@ -260,14 +274,14 @@ class _Work:
         positions = sorted((self._at[t.number] / self._full for t in live), reverse=True)
         positions += [0.0] * max(0, history.uncreated_trials - len(history.waiting_clones))
         shares = [
-            1.0 - at if place < to_spare else lengths.beyond(at)
+            1.0 - at if place < to_spare else lengths.expected_rest(at)
             for place, at in enumerate(positions)
         ]
         return math.fsum(shares) * self._full
 
 
 class _Lengths:
-    """The distribution of trials' lengths, as shares of a whole trial.
+    """The distribution of trials' lengths, as shares of a whole trial from 0 to 1.
 
     Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958.
 
@@ -294,10 +308,10 @@ class _Lengths:
             for (length, survival), end in zip(steps, ends, strict=True)
         ]
         self._area = [*itertools.accumulate(reversed(areas))][::-1]
-        """Area under the survival curve from each step to the end."""
+        """Area below the survival curve from each of its steps to the end."""
 
-    def beyond(self, reached: float) -> float:
-        """Return by how much a trial that has `reached` a length is expected to grow."""
+    def expected_rest(self, reached: float) -> float:
+        """Return the expected further length of a trial that has reached this length, 0 to 1."""
         if reached >= 1.0:
             return 0.0
         known = len(self._ended) - bisect_left(self._ended, reached)
@@ -310,13 +324,13 @@ class _Lengths:
         return (known * max(0.0, found) + self._weight * expected) / (known + self._weight)
 
 
-def _climbs(trial: Trial) -> bool:
-    """Return whether the trial has not started, or has not reached its goal."""
+def _is_short_of_goal(trial: Trial) -> bool:
+    """Return whether the trial has not started, or has not reached its present goal."""
     return trial.status is Status.WAITING or is_climbing(trial)
 
 
 def _members(history: History) -> list[Trial]:
-    """Return the trials that count: in a population, those that were not replaced by offspring."""
+    """Return the trials that count: in a population, those that no offspring has replaced."""
     if all(trial.parent is None for trial in history.trials):
         return history.trials
     return [trial for trial in history.trials if trial.status is not Status.PRUNED]
@@ -327,19 +341,22 @@ def final_evaluation_fraction(history: History, aim: Aim, notes: Notes | None = 
     final_evaluation = history.final_evaluation
     if final_evaluation is None:
         return 0.0
-    tests = asked_tests(history, final_evaluation)
-    done = sum(_tested(test, aim, notes or {}) for test in tests)
+    tests = tests_of(history, final_evaluation)
+    done = sum(_test_fraction(test, aim, notes or {}) for test in tests)
     return done / max(1, final_evaluation.seeds * len(final_evaluation.trials))
 
 
 def newest_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """Return the share of the final evaluation if the newest term is one, else of the search."""
+    """Return the completed share, 0 to 1, of a final evaluation if the newest term is one.
+
+    Otherwise it is that of the search.
+    """
     measure = final_evaluation_fraction if history.final_evaluation else fraction
     return measure(history, aim, notes)
 
 
-def asked_tests(history: History, final_evaluation: FinalEvaluationBegan) -> list[Replica]:
-    """Return the existing tests of a final evaluation."""
+def tests_of(history: History, final_evaluation: FinalEvaluationBegan) -> list[Replica]:
+    """Return the replicas of a final evaluation that have been opened."""
     return [
         test
         for number in final_evaluation.trials
@@ -347,8 +364,8 @@ def asked_tests(history: History, final_evaluation: FinalEvaluationBegan) -> lis
     ]
 
 
-def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
-    """Return the completed share, 0 to 1, of a training under a test seed."""
+def _test_fraction(test: Replica, aim: Aim, notes: Notes) -> float:
+    """Return the completed share, 0 to 1, of a replica under a test seed."""
     if test.status in FINISHED:
         return 1.0
     if not test.goal.until:
@@ -357,13 +374,16 @@ def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
 
 
 def _time(replica: Replica, notes: Notes) -> float:
-    """Return the newest `time_attr` of a replica, from its note if it has one."""
+    """Return the newest value of `time_attr` of a replica, from its note if it has one."""
     note = notes.get((replica.trial, replica.index))
     return replica.time if note is None or note.time is None else note.time
 
 
 def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
-    """Return how far a replica is on its way to the nearest stopping criterion, 0 to 1."""
+    """Return the share, 0 to 1, of a replica's way to the nearest stopping criterion.
+
+    Only criteria on counters are used.
+    """
     begun = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
     reached = {**begun, **replica.last_metrics}
     note = notes.get((replica.trial, replica.index))
@@ -376,14 +396,14 @@ def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
 
 
 def _share_of_goal(reached: Metrics, key: str, goal: float) -> float:
-    """Return the share of a goal that a counter has reached, 0 to 1."""
+    """Return the share, 0 to 1, of `goal` that the counter `key` has reached."""
     return min(1.0, (to_number(reached.get(key)) or 0.0) / goal) if goal > 0 else 1.0
 
 
 def time_left(elapsed: float, now: float, start: float = 0.0) -> float | None:
-    """Return the seconds left at the pace so far, or None if it is too early to say.
+    """Return the seconds that are left at the pace so far; None if it is too early to say.
 
-    The share of the work was `start` as this driver started, `elapsed` seconds ago, and is `now`.
+    The share of the work was `start` when this driver started, `elapsed` seconds ago, and is `now`.
     """
     if now >= 1.0:
         return 0.0

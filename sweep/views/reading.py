@@ -20,25 +20,25 @@ from sweep.spec.objective import read_constraints
 from sweep.spec.space import Space
 
 
-class Foreign(NamedTuple):
-    """A scheduler that is not imported, as far as the ledger describes it."""
+class UnloadedScheduler(NamedTuple):
+    """A scheduler whose code is not imported: only what the ledger has recorded of it."""
 
     time_attr: str
-    """Name of the result in which the scheduler counts."""
+    """Name of the result that the scheduler counts."""
     levels: tuple[float, ...]
     """Rungs, ascending."""
     startup_trials: None = None
     ranks_by_fronts: bool = False
 
     def remaining_training(self, _history: History) -> None:
-        """Return None, since only the scheduler could estimate it."""
+        """Return None, since only the scheduler's code could estimate it."""
 
     def promotion_count(self, _count: int) -> None:
-        """Return None, since only the scheduler could say it."""
+        """Return None, since only the scheduler's code could compute it."""
 
 
-def recorded(ledger: Ledger) -> SweepSpec:
-    """Return the spec with which the sweep was created.
+def original_spec(ledger: Ledger) -> SweepSpec:
+    """Return the spec with which the sweep was created, without later changes.
 
     Raises:
         DamagedLedger: the ledger has no valid spec; the message has its first mistake.
@@ -49,17 +49,17 @@ def recorded(ledger: Ledger) -> SweepSpec:
         raise DamagedLedger(ledger.path, f"its spec: {str(error).splitlines()[0]}") from error
 
 
-def outline(ledger: Ledger) -> schedulers.Scheduler | Foreign:
-    """Return a sweep's scheduler, or a description if it is not a shipped one."""
+def scheduler_of(ledger: Ledger) -> schedulers.Scheduler | UnloadedScheduler:
+    """Create a sweep's scheduler if it is a shipped one, else an `UnloadedScheduler`."""
     spec = spec_of(ledger)
     if schedulers.KIND.is_shipped(spec.scheduler.name):
         return building.build(spec)
-    return Foreign(ledger.provenance["time_attr"], ledger.provenance["levels"])
+    return UnloadedScheduler(ledger.provenance["time_attr"], ledger.provenance["levels"])
 
 
 def spec_of(ledger: Ledger) -> SweepSpec:
-    """Return the spec of a sweep with its present space, metric and stopping criteria."""
-    spec = recorded(ledger)
+    """Return a sweep's spec with its present space, metric and stopping criteria."""
+    spec = original_spec(ledger)
     changed: dict[str, object] = {}
     replaced, measured = ledger.newest(SpaceChanged.kind), ledger.newest(MetricChanged.kind)
     if isinstance(replaced, SpaceChanged):
@@ -73,7 +73,7 @@ def spec_of(ledger: Ledger) -> SweepSpec:
 
 
 def with_stop(ledger: Ledger, stop: Mapping[str, Any]) -> SweepSpec:
-    """Return the spec with which the sweep was created, with other stopping criteria.
+    """Return the spec with which the sweep was created, with the stopping criteria `stop`.
 
     Raises:
         UsageError: these are not valid.
@@ -82,7 +82,10 @@ def with_stop(ledger: Ledger, stop: Mapping[str, Any]) -> SweepSpec:
 
 
 def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
-    """Return the objective of `spec`, by which its trials are compared."""
+    """Return the objective by which trials of `spec` are compared.
+
+    `time_attr` is the scheduler's.
+    """
     return Objective(
         spec.metric,
         spec.mode,
@@ -95,12 +98,15 @@ def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
 
 
 def objective(ledger: Ledger) -> Objective:
-    """Return the objective of a sweep, by which its trials are compared."""
-    return objective_of(spec_of(ledger), outline(ledger).time_attr)
+    """Return the objective by which the trials of a sweep are compared at present."""
+    return objective_of(spec_of(ledger), scheduler_of(ledger).time_attr)
 
 
 def history(ledger: Ledger, compared: Objective | None = None) -> History:
-    """Return the history of a sweep; `compared` is its objective, if the caller knows it."""
+    """Read the history of a sweep.
+
+    `compared` is its objective if the caller knows it, else None.
+    """
     past = History(compared or objective(ledger))
     for records in iterate(ledger):
         past.extend(records)

@@ -59,6 +59,6 @@ def test_trials_are_points_of_the_space_and_what_is_given_is_taken(name: str) ->
     assert [point["turn"] for point in found[2:]] == [1, 2] * 6
     for point in found:
         assert list(point) == list(SPACE)
-        assert all(space.role(key).contains(value) for key, value in point.items())
+        assert all(space.domain_of(key).contains(value) for key, value in point.items())
         assert (point["ordinal"], point["int"]) != ("s", 8)
     assert len({str(point) for point in found}) > 10

@@ -28,7 +28,7 @@ from trainables.errors import nearest
 
 
 def check_space(old: Space, new: Space) -> None:
-    """Raise BadSpace if `new` may not replace `old`.
+    """Raise BadSpace if the space `new` may not replace the space `old` of a sweep with trials.
 
     Ranges, steps, scales, choices, grids and weights may change. The trials so far have a value for
     each parameter that was active in them, so names, kinds, conditions, expressions and fixed
@@ -48,7 +48,7 @@ def check_space(old: Space, new: Space) -> None:
 
 
 def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
-    """Raise BadSpace if a parameter may not replace its old form."""
+    """Raise BadSpace if the parameter `new` of a changed `space` may not replace `old`."""
     reason = "its conditions have changed" if old.when != new.when else ""
     reason = reason or _difference(old.role, new.role)
     if not reason and old.crossed != new.crossed:
@@ -61,7 +61,10 @@ def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
 
 
 def _difference(old: Any, new: Any) -> str:
-    """Return why the meaning of a parameter has changed; empty if it has not."""
+    """Return the reason why two roles (domain, fixed value, expression) have different meanings.
+
+    It is empty if the meaning is the same.
+    """
     if type(old) is not type(new):
         return "it is of another kind"
     match old:
@@ -73,7 +76,9 @@ def _difference(old: Any, new: Any) -> str:
 
 
 def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any]) -> SweepSpec:
-    """Return the spec with some stopping criteria changed; unchanged if none differs.
+    """Return the spec with some stopping criteria moved to a later end.
+
+    The same spec is returned if nothing changes.
 
     Args:
         changes: criterion → its new value, as in a spec.
@@ -89,7 +94,10 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any])
     written = spec.stop.to_spec()
     stop = reading.with_stop(ledger, {**written, **changes}).stop
     for key, value in changes.items():
-        same = (key in stop, key in stop.at_most) == (key in spec.stop, key in spec.stop.at_most)
+        same = (key in stop, key in stop.at_most) == (
+            key in spec.stop,
+            key in spec.stop.at_most,
+        )
         earlier = stop.get(key, 0) < spec.stop.get(key, 0)
         earlier = earlier or stop.at_most.get(key, 0) > spec.stop.at_most.get(key, 0)
         if earlier or not same:
@@ -100,9 +108,9 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any])
 
 
 def stop_change(history: History, spec: SweepSpec, resolved: Resolved) -> StopChanged:
-    """Return the event by which the criteria of `spec` replace earlier ones.
+    """Return the event that records the changed stopping criteria of `spec`.
 
-    Raises UsageError if the sweep does not allow it.
+    Raises UsageError if the scheduler or tests of the sweep do not allow a change.
     """
     name = spec.scheduler.name
     if isinstance(resolved.scheduler, Brackets):
@@ -128,14 +136,14 @@ def stop_change(history: History, spec: SweepSpec, resolved: Resolved) -> StopCh
 def continuing_moves(
     history: History, old: SweepSpec, new: SweepSpec, change: StopChanged
 ) -> Iterator[Moved]:
-    """Yield the moves of the ended replicas that the changed criteria let continue.
+    """Yield the moves to PAUSED of completed replicas that may continue under the changed criteria.
 
     A replica without a checkpoint has nothing to continue from, and stays ended.
     """
     before, after = Criteria.from_spec(old.stop), Criteria.from_spec(new.stop)
     for replica in history.replicas(Status.COMPLETED):
-        ended = _end(replica, before, replica.goal.top)
-        if not ended or _end(replica, after, change.top) or not replica.checkpoints:
+        ended = _met_end(replica, before, replica.goal.top)
+        if not ended or _met_end(replica, after, change.top) or not replica.checkpoints:
             continue
         trial = history.trials[replica.trial]
         if replica.last_metrics.get("done") is True or trial.hold:
@@ -146,8 +154,11 @@ def continuing_moves(
         yield Moved(replica.trial, Status.PAUSED, why, replica.index)
 
 
-def _end(replica: Replica, criteria: Criteria, top: float | None) -> str:
-    """Return the criterion that its newest result meets, as a text; empty if none."""
+def _met_end(replica: Replica, criteria: Criteria, top: float | None) -> str:
+    """Return words for the criterion, or for the end `top`, that a replica's newest result meets.
+
+    It is empty if the result meets none. `top` is in units of `time_attr`.
+    """
     met = met_criterion(replica.last_metrics, criteria)
     if not met and top is not None and replica.time >= top:
         return f"{replica.objective.time_attr} is {replica.time:g}, at least {top:g}"
@@ -157,7 +168,10 @@ def _end(replica: Replica, criteria: Criteria, top: float | None) -> str:
 def schedule_note(
     history: History, resolved: Resolved, old: SweepSpec, new: SweepSpec
 ) -> Iterator[str]:
-    """Yield a text for each setting that follows from the end and that old trials keep."""
+    """Yield a message about each schedule's length that new trials get and old trials keep.
+
+    Such a setting follows from the end of training.
+    """
     point = samples.draw_samples(new.space, new.seed, 1)[0]
     config = new.space.nest(point.settings, new.config)
     was, now = (resolved.trainable.complete_config(config, spec.stop) for spec in (old, new))

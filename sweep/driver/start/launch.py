@@ -55,21 +55,24 @@ from trainables.errors import ConfigError, shorten
 from trainables.trainable import Trainable
 
 #: Events by which the spec of a sweep changes.
-Respecified = (
+SpecChange = (
     SpaceChanged | MetricChanged | TrainableReplaced | OtherKernelAllowed | StopChanged | Moved
 )
 
 
 def pickled_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> PickledTrainable | None:
-    """Return the file of the sweep's pickled trainable, or None if it is not from a script."""
+    """Return the newest file of a script's pickled trainable; None if the trainable is imported."""
     of_script = pickled.is_of_script(spec.trainable)
     return pickled.newest(folder.trainable, ledger.sweep_id) if of_script else None
 
 
-def _source(
+def _source_digest(
     spec: SweepSpec, trainable: type[Trainable] | None, stored: PickledTrainable | None
 ) -> str | None:
-    """Return the digest of a script's trainable: empty if not kept, None if not of a script."""
+    """Return the digest of a script's trainable: that of `trainable`, or else the stored one.
+
+    It is empty if nothing is stored, and None if the trainable is not a script's.
+    """
     if not pickled.is_of_script(spec.trainable):
         return None
     if trainable is not None:
@@ -78,7 +81,7 @@ def _source(
 
 
 def trainable_of(folder: Folder) -> type[Trainable]:
-    """Return the trainable of the sweep in `folder`, which imports or unpickles its code."""
+    """Import or unpickle the trainable class of the sweep in `folder`, which runs its code."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
         kept = pickled_of(folder, ledger, spec)
@@ -86,7 +89,7 @@ def trainable_of(folder: Folder) -> type[Trainable]:
 
 
 def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
-    """Return the spec with the space of `--space`, or unchanged without one."""
+    """Return the spec with the launch's new space, if it has one; BadSpace if it does not fit."""
     if launch.space is None:
         return spec
     if isinstance(launch.space, Path):
@@ -100,8 +103,8 @@ def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
     return spec.model_copy(update={"space": space})
 
 
-def _check_what_waits(history: History, spec: SweepSpec) -> None:
-    """Raise UsageError if settings that the next trials will take are outside a changed space."""
+def _check_waiting_settings(history: History, spec: SweepSpec) -> None:
+    """Raise UsageError if initial points or suggestions that wait are outside a changed space."""
     first = history.searched_count - history.tried_suggestions
     what = {f"initial[{n}]": given for n, given in enumerate(spec.initial) if n >= first}
     what |= {
@@ -110,7 +113,7 @@ def _check_what_waits(history: History, spec: SweepSpec) -> None:
     }
     for name, settings in what.items():
         try:
-            initial.suggestion(spec.space, settings, Source(marks={(): Place(name)}))
+            initial.read_suggestion(spec.space, settings, Source(marks={(): Place(name)}))
         except BadConfig as error:
             later = "resume with the old space until a trial has taken these settings"
             raise UsageError(f"--space: a trial is still to take {error}; {later}") from error
@@ -119,12 +122,12 @@ def _check_what_waits(history: History, spec: SweepSpec) -> None:
 def _check_inherited(history: History, space: Space, resolved: Resolved) -> None:
     """Raise BadSpace if offspring of a population would inherit a value that `space` lacks.
 
-    They continue from checkpoints that hold such settings, so these cannot be changed.
+    They continue from checkpoints that depend on such settings, so these cannot be changed.
     """
     if not isinstance(resolved.scheduler, Population):
         return
     for name in sorted(space.determining(resolved.trainable.fixed_keys)):
-        domain = space.role(name)
+        domain = space.domain_of(name)
         for trial in history.trials:
             if name in trial.searched and not domain.contains(trial.searched[name]):
                 has = f"trial {trial.number} has {shorten(trial.searched[name])}"
@@ -135,13 +138,13 @@ def _check_inherited(history: History, space: Space, resolved: Resolved) -> None
 
 
 def _apply_changes(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
-    """Return the spec with the space, metric and stopping criteria of the launch."""
+    """Return the spec with the launch's new space, metric and stopping criteria."""
     changed = _apply_metric(launch, ledger, _apply_space(launch, spec))
     return changing.with_later_stop(ledger, changed, launch.stop)
 
 
 def _apply_metric(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
-    """Return the spec with the metric of `--metric`, or unchanged without one."""
+    """Return the spec with the launch's new metric, if it has one."""
     if launch.metric in (None, spec.metric):
         return spec
     asked = Override.of_option("metric", launch.metric)
@@ -150,49 +153,49 @@ def _apply_metric(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpe
 
 @dataclass(frozen=True)
 class Launch:
-    """The options with which a sweep is started or resumed."""
+    """The sweep and the options with which its next driver starts."""
 
     folder: Folder
     """Folder of the existing sweep."""
     slots: int
-    """Number of trials trained at a time."""
+    """Number of trials that train at once."""
     pool: str = "loky"
     """Name of the pool that runs the slices."""
     trials: int | None = None
-    """Total number of searched settings; None to keep it."""
+    """Total number of searched trials; None to keep it."""
     retry_failed: bool = False
-    """True if failed trials are tried again from their newest checkpoints."""
+    """True to try failed trials again from their newest checkpoints."""
     strict: bool = False
-    """True if changed code, libraries or processor are an error; else they are only reported."""
+    """True to raise an error, not only warn, if code, libraries or processor have changed."""
     allows_other_kernel: bool = False
-    """True if trials may continue with another compiled kernel than that of their checkpoints."""
+    """True to let trials continue with another compiled kernel than that of their checkpoints."""
     space: Path | Mapping[str, Any] | None = None
-    """Space to search from now on, or a file with it; None to keep the space."""
+    """New space, or a file with it; None to keep the space."""
     metric: str | None = None
-    """Metric by which trials are compared from now on; None to keep it."""
+    """New metric by which trials are compared; None to keep it."""
     stop: Mapping[str, Any] = field(default_factory=dict)
-    """Stopping criterion → its later value, as in a spec; those that are absent stay unchanged."""
+    """Stopping criterion → its new, later value, as in a spec; absent ones stay unchanged."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
-    """Changed keys of the spec's budget → new values; None removes a limit."""
+    """Key of the spec's budget → its new limit; None removes a limit."""
     max_disk: int | None = None
     """New limit of the checkpoints' size in bytes; None to keep it."""
     final_evaluation: FinalEvaluation | None = None
     """Final evaluation to run; None for the search."""
     jobs_given: bool = False
-    """True if a user chose the number of slots, now or earlier."""
+    """True if a user chose the number of slots, now or for an earlier driver."""
     say: Callable[[str], None] = lambda _text: None
     """Function that shows a message to the user before the driver starts."""
     resolved: Resolved | None = None
-    """Spec as resolved at the sweep's creation a moment ago; None if not resolved yet."""
+    """Spec with its plugins, from the sweep's creation a moment ago; None to resolve it again."""
     trainable: type[Trainable] | None = None
-    """Trainable that replaces the stored one from now on; None to keep it."""
+    """Trainable class that replaces the stored one from now on; None to keep it."""
     checkpoints: str | None = None
-    """New storage of the checkpoints, or the present one to accept another person's choice; None to
-    keep it."""
+    """URL of a new storage of the checkpoints, or the present one to accept another person's
+    choice; None to keep it."""
 
     @property
-    def changes(self) -> bool:
-        """True if this launch changes a value that `sweep set` can change too."""
+    def changes_limits(self) -> bool:
+        """True if this launch sets trials, budget or disk space, which `sweep set` changes, too."""
         return bool(self.trials or self.budget or self.max_disk)
 
 
@@ -200,20 +203,24 @@ class Launch:
 def open_context(
     launch: Launch, make_pool: Callable[[int], Pool] | None = None
 ) -> Iterator[tuple[DriverContext, list[str]]]:
-    """Hold an existing sweep and yield its driver's parts, with warnings.
+    """Take an existing sweep, begin a new term, and yield its driver's context, with warnings.
 
-    A new term begins. Slices that an earlier driver left are recorded as interrupted, and files
-    that no row names are deleted. The pool is closed at the end.
+    Slices that an earlier driver left are recorded as interrupted, and files that no row of the
+    ledger names are deleted. Pool and ledger are closed at the end.
 
     Args:
+        launch: options of the driver.
         make_pool: function from the number of slots to a pool, instead of the named pool.
+
+    Raises:
+        SweepError: another driver has the sweep, or an option does not fit it.
     """
     with (
         hold.hold(launch.folder, launch.say) as held,
         contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
     ):
         stored = _open_store(launch, ledger)
-        _refuse_what_a_copy_shares(launch.folder, ledger)
+        _refuse_shared_copy(launch.folder, ledger)
         before = reading.spec_of(ledger)
         spec = _apply_changes(launch, ledger, before)
         paths = tuple(ledger.provenance["paths"])
@@ -221,8 +228,8 @@ def open_context(
         kept, resolved = pickled_of(launch.folder, ledger, spec), launch.resolved
         if resolved is None or resolved.spec != spec:
             resolved = resolving.resolve(spec, paths, trainable=launch.trainable, pickled=kept)
-        source, given = _source(spec, launch.trainable, kept), launch.trainable
-        now, known = provenance.current(resolved.trainable, source), provenance.recorded(ledger)
+        source, given = _source_digest(spec, launch.trainable, kept), launch.trainable
+        now, known = provenance.current(resolved.trainable, source), provenance.read(ledger)
         changes = provenance.changes(known, now, "source file" if source is None else "code")
         if changes and launch.strict:
             raise UsageError(f"--strict: {'; '.join(changes)}")
@@ -247,11 +254,11 @@ def open_context(
                 history,
                 launch,
                 jobs,
-                _left_events(stored, ledger, history, spec),
+                _interruption_events(stored, ledger, history, spec),
                 events,
             )
-            _tidy(stored, history)
-            pool.equip(functools.partial(capacity.variables, spec))
+            _delete_leftovers(stored, history)
+            pool.equip(functools.partial(capacity.gpu_variables, spec))
             yield (
                 DriverContext(
                     spec,
@@ -281,13 +288,16 @@ def open_context(
             )
         ledger.check(held.term)
         try:
-            _tidy(stored, history)
+            _delete_leftovers(stored, history)
         except RemoteError as error:
             launch.say(f"checkpoints that are no longer needed stay until `sweep gc`: {error}")
 
 
 def _open_store(launch: "Launch", ledger: Ledger) -> SweepStore:
-    """Return the store of the checkpoints; RemoteError if the storage does not hold this sweep."""
+    """Return the store of the checkpoints, moved to the launch's new storage if it has one.
+
+    Raises RemoteError if the storage does not hold this sweep.
+    """
     if launch.checkpoints is not None:
         store.move(launch.folder, store.check(launch.checkpoints), ledger.name, ledger.sweep_id)
     found = store.of_sweep(launch.folder)
@@ -296,8 +306,8 @@ def _open_store(launch: "Launch", ledger: Ledger) -> SweepStore:
     return found
 
 
-def _refuse_what_a_copy_shares(folder: Folder, ledger: Ledger) -> None:
-    """Raise UsageError for a copied folder that shares data with its original in the same root.
+def _refuse_shared_copy(folder: Folder, ledger: Ledger) -> None:
+    """Raise UsageError if the folder is a copy that shares data with its original in the same root.
 
     A ledger on a server and checkpoints in object storage are named in the folder, not copied.
     """
@@ -325,10 +335,11 @@ def _trial_config(
     widths: samples.StackWidths | None,
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return all settings of a new trial; `widths` are those of stacks if trials are lanes.
+    """Return all settings of a new trial, from those of a point.
 
-    The values of ``auto`` are those of the sweep's first trial, so that all trials agree. Settings
-    that the trainable refuses are returned unchanged: the trial then fails when it is set up.
+    `widths` are the widths of stacks if trials train as lanes, or None. The values of ``auto`` are
+    those of the sweep's first trial, so that all trials agree. Settings that the trainable refuses
+    are returned unchanged: the trial then fails when it is set up.
     """
     whole = samples.complete_config(resolved.trainable, resolved.spec, config)
     if widths is not None:
@@ -344,20 +355,17 @@ def _trial_config(
 
 
 def _settle_auto(resolved: Resolved, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the values of ``auto`` in these settings.
-
-    None if the trainable refuses the settings.
-    """
+    """Return setting → value in place of ``auto``; None if the trainable refuses the settings."""
     try:
         return resolved.trainable.settle_config(config)
     except ConfigError:
         return None
 
 
-def _left_events(
+def _interruption_events(
     stored: SweepStore, ledger: Ledger, history: History, spec: SweepSpec
 ) -> list[Closed]:
-    """Return the events of slices that an earlier driver left running."""
+    """Return the events that interrupt the slices which an earlier driver left running."""
     running = [*history.replicas(Status.RUNNING), *history.test_replicas(Status.RUNNING)]
     left = (reports.lost_outcome(stored, ledger, replica) for replica in running)
     return [decisions.interruption_event(history, spec, one, "its driver was gone") for one in left]
@@ -370,20 +378,22 @@ def _take_over(
     launch: Launch,
     jobs: int,
     unfinished: Sequence[Closed],
-    respecified: Sequence[Respecified],
+    spec_changes: Sequence[SpecChange],
 ) -> None:
-    """Begin the new term, and record the changes that let the new driver continue every trial.
+    """Record the new term and all changes of a launch in one transaction.
 
-    Raises UsageError for options that do not fit the sweep. `jobs` is the number of trials at once.
+    `unfinished` are the events of slices that an earlier driver left, `spec_changes` those of a
+    changed spec, and `jobs` is the number of slots. Pruned or failed trials that may continue are
+    reopened. Raises UsageError for options that do not fit the sweep.
     """
     events = history.with_sums(unfinished)
     unrecorded_s = history.unrecorded_s(ledger.driven_at)
     if launch.final_evaluation is not None:
-        begun = launch.final_evaluation.begin(history, jobs, launch.pool, unrecorded_s)
+        begun = launch.final_evaluation.begin_event(history, jobs, launch.pool, unrecorded_s)
         history.extend(ledger.append(hold.term, [begun, *events]))
         return
-    limits.check_changed(history, launch.budget)
-    wanted = launch.trials or history.wanted or reading.recorded(ledger).trials
+    limits.check_changed_budget(history, launch.budget)
+    wanted = launch.trials or history.wanted or reading.original_spec(ledger).trials
     began = TermBegan(
         socket.gethostname(),
         os.getpid(),
@@ -398,18 +408,18 @@ def _take_over(
             f"--trials: {wanted} is less than the {history.searched_count} trials that exist; "
             f"it is the total number of trials"
         )
-    changes, answers = _read_earlier_changes(ledger, history) if launch.changes else ([], {})
+    changes, answers = _read_earlier_changes(ledger, history) if launch.changes_limits else ([], {})
     retried = decisions.retried_moves(history) if launch.retry_failed else []
-    other = any(isinstance(e, MetricChanged | SpaceChanged | StopChanged) for e in respecified)
+    other = any(isinstance(e, MetricChanged | SpaceChanged | StopChanged) for e in spec_changes)
     failing = history.end_reason.startswith(FAIL_FAST)
     if wanted > history.wanted > 0 or launch.budget or changes or other or retried or failing:
-        brought_back = decisions.topped_up_moves(history)
+        brought_back = decisions.reopening_moves(history)
         there = {(moved.trial, moved.replica) for moved in brought_back}
         retried = [moved for moved in retried if (moved.trial, moved.replica) not in there]
         events += [*brought_back, *retried]
     if launch.budget or launch.max_disk or changes:  # the newest change takes effect
         events += [*changes, LimitsChanged(launch.trials, launch.budget, launch.max_disk)]
-    events += respecified
+    events += spec_changes
     answer = answer_writer(answers)
 
     def begin(connection: Connection) -> None:
@@ -426,14 +436,15 @@ def _spec_changes(
     spec: SweepSpec,
     resolved: Resolved,
     say: Callable[[str], None],
-) -> list[Respecified]:
+) -> list[SpecChange]:
     """Return the events by which the spec `before` becomes `spec`.
 
-    Raises UsageError if the history does not allow the new space or stopping criteria.
+    `say` is called with messages about trials that continue. Raises UsageError if the history does
+    not allow the new space or stopping criteria.
     """
-    events: list[Respecified] = []
+    events: list[SpecChange] = []
     if spec.space is not before.space:
-        _check_what_waits(history, spec)
+        _check_waiting_settings(history, spec)
         _check_inherited(history, spec.space, resolved)
         events.append(SpaceChanged(spec.space.raw, len(history.trials)))
     if spec.metric != before.metric:
@@ -452,13 +463,13 @@ def _spec_changes(
 def _read_earlier_changes(
     ledger: Ledger, history: History
 ) -> tuple[list[LimitsChanged], dict[int, Answer]]:
-    """Return the changes of pending `sweep set` requests, and number of a request → its answer."""
+    """Return the limits changed by `sweep set` while no driver ran, and each request's answer."""
     with contextlib.closing(Requests(ledger.path)) as requests:
-        return control.changed_before(history, requests.pending())
+        return control.pending_limit_changes(history, requests.pending())
 
 
-def _tidy(stored: SweepStore, history: History) -> None:
-    """Delete stop files, leftovers of crashes, journals and temporary folders."""
+def _delete_leftovers(stored: SweepStore, history: History) -> None:
+    """Delete stop files, leftovers of crashes, journals and trials' temporary folders."""
     folder = stored.folder
     for stale in folder.path.glob(".stop-*"):
         stale.unlink(missing_ok=True)

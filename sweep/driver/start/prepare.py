@@ -47,7 +47,7 @@ def prepare(
     parsed: Callable[[SweepSpec], None] | None = None,
     root: Path | None = None,
 ) -> tuple[Resolved, str]:
-    """Read a spec file and find its plugins.
+    """Read a spec file, check it and find its plugins; nothing is written.
 
     Returns the resolved spec, and the file's text with the overrides as comments on top. A spec
     without a name is named after its file.
@@ -55,6 +55,7 @@ def prepare(
     Args:
         space: a path, or the bare name of a shipped search space. Modules are searched beside the
             file, then in the current folder.
+        overrides: changes of the spec's keys, as by ``--set``.
         parsed: called with the spec before its plugins are searched.
         root: folder in which a sweep will be created; a name from the file then gets a number if it
             is taken.
@@ -74,10 +75,10 @@ def prepare(
             f"this sweep is called '{name}', as {wanted} exists already; `sweep resume {before}` "
             f"continues with that one"
         )
-    return checked(text, str(path), paths, overrides, parsed=parsed, name=name, remark=remark)
+    return prepare_text(text, str(path), paths, overrides, parsed=parsed, name=name, remark=remark)
 
 
-def checked(
+def prepare_text(
     text: str,
     file: str,
     paths: Sequence[str],
@@ -88,10 +89,11 @@ def checked(
     name: str = "",
     remark: str = "",
 ) -> tuple[Resolved, str]:
-    """Do the same as `prepare` for the text of a spec.
+    """Check the text of a spec and find its plugins; returns and raises as `prepare`.
 
     Args:
         text: YAML text.
+        file: path of the spec, for messages.
         paths: folders in which modules are searched after all installed packages.
         trainable: the trainable that the spec names, if already loaded.
         source: place in which the overrides were given, for the comments.
@@ -121,7 +123,10 @@ def _missing_settings(
     paths: Sequence[str],
     trainable: type[Trainable] | None,
 ) -> list[Override]:
-    """Return the settings that the spec of an Optuna objective lacks; none for other trainables."""
+    """Return overrides for what the spec of an Optuna objective lacks: parameters and metric.
+
+    The list is empty for other trainables, and if their keys have mistakes.
+    """
     wrong = {key for key in refused if (key,) in spec.source.marks}
     if not wrong.isdisjoint(("trainable", "space", "config")) or ":" not in spec.trainable:
         return []
@@ -141,10 +146,13 @@ def create(
     storage: str | None = None,
     checkpoints: str | None = None,
 ) -> list[str]:
-    """Make the sweep's folder and ledger if its pool can be used; return remarks.
+    """Make the sweep's folder and ledger if its pool can be used; return remarks for the user.
+
+    `text` is the spec's text. `storage` and `checkpoints` are URLs of the ledger's server and of
+    the checkpoints' storage; None for the folder.
 
     Raises:
-        SweepLocked: a sweep of this name is being driven, or was just created.
+        SweepLocked: a sweep of this name has a driver, or was just created.
         NameTaken: a sweep of this name exists.
     """
     pools.check(pool, resolved.paths, folder.root)
@@ -156,11 +164,11 @@ def create(
         found = lease.read_file(folder.ledger)
         if found.is_live or (found.is_other and lookup.is_driven(folder)):
             raise SweepLocked(folder.name, found.describe()) from None
-        raise NameTaken(f"{taken}{_failed_before(folder)}") from None
+        raise NameTaken(f"{taken}{_retry_advice(folder)}") from None
 
 
 def check_lanes(resolved: Resolved) -> None:
-    """Raise BadConfig if the trainable, or its settings, cannot train trials side by side."""
+    """Raise BadConfig if the trainable cannot train several trials as lanes of one program."""
     trainable, spec = resolved.trainable, resolved.spec
     if not trainable.can_be_lane():
         allowed, hint = (
@@ -177,8 +185,8 @@ def check_lanes(resolved: Resolved) -> None:
     samples.check_samples(spec, check)
 
 
-def _failed_before(folder: Folder) -> str:
-    """Return advice on retrying the failed trials of a sweep; empty if it has none."""
+def _retry_advice(folder: Folder) -> str:
+    """Return advice to retry the failed trials of an existing sweep; empty if it has none."""
     with contextlib.suppress(SweepError):  # the ledger cannot be read
         if failed := len(lookup.read_history(folder).with_status(Status.FAILED)):
             return (
@@ -199,9 +207,10 @@ def start(
     storage: str | None = None,
     checkpoints: str | None = None,
 ) -> Launch:
-    """Create a sweep, and return the launch of its first driver.
+    """Check what a new sweep needs, create its folder, and return the launch of its first driver.
 
-    `jobs` and `pool` None mean default. `say` is called with messages for the user.
+    `jobs` and `pool` None mean default. `storage` and `checkpoints` are URLs, None for the folder.
+    `say` is called with messages for the user.
     """
     spec = resolved.spec
     folder = Folder(root, spec.name)
@@ -223,7 +232,10 @@ def start(
 
 
 def _check_packages(trainable: type[Trainable]) -> None:
-    """Raise UsageError if a function imports packages that are not installed on this machine."""
+    """Raise UsageError if a function imports packages that are not installed on this machine.
+
+    Other trainables are not checked.
+    """
     if not issubclass(trainable, FunctionTrainable):
         return
     if missing := forms.missing_packages(trainable.function):
@@ -243,10 +255,10 @@ def prepare_existing(
     trainable: type[Trainable] | None = None,
     **more: Any,
 ) -> Launch:
-    """Return the launch of a sweep's next driver; `more` are further fields of `Launch`.
+    """Upgrade an existing sweep's ledger if necessary, and return the launch of its next driver.
 
-    `say` is called with messages for the user. `jobs` is the number of trials at once, None if not
-    requested.
+    `jobs` is the number of trials at once, `trials` their total number; None keeps both. `more` are
+    further fields of `Launch`. `say` is called with messages for the user.
     """
     hold.upgrade(folder, say)
     spec, paths = lookup.read_spec(folder)
@@ -258,7 +270,7 @@ def prepare_existing(
             f"--pool {chosen}: the trials of this sweep were started without lanes and "
             f"must continue without; use --pool {pools.DEFAULT}, or start another sweep"
         )
-    at_once, given = slots_again(jobs, past, spec, paths, trials, find, chosen)
+    at_once, given = slots_of_resumed(jobs, past, spec, paths, trials, find, chosen)
     capacity.allow_files(at_once, chosen)
     return Launch(
         folder, at_once, chosen, trials, jobs_given=given, say=say, trainable=trainable, **more
@@ -266,17 +278,17 @@ def prepare_existing(
 
 
 def _trainable(folder: Folder, trainable: type[Trainable] | None) -> type[Trainable]:
-    """Return `trainable`, or load the trainable of the sweep."""
+    """Return `trainable`, or the trainable class of the sweep if it is None."""
     return trainable or launch.trainable_of(folder)
 
 
 def prior_remarks(resolved: Resolved, root: Path) -> list[str]:
-    """Return remarks about the results of earlier sweeps that a new sweep uses."""
+    """Return remarks about the earlier sweeps whose results a new sweep would use."""
     return list(learning.read(resolved.spec, resolved.searcher.options, root).remarks)
 
 
 def remarks(resolved: Resolved) -> list[str]:
-    """Return remarks for the user before a sweep runs; usually none."""
+    """Return messages for the user about a spec that is valid but may not be meant so."""
     own = map(printable, resolved.spec.source.remarks)
     rungs = building.remarks(resolved.spec, resolved.scheduler)
     lists = fixed_lists(resolved.spec)
@@ -291,7 +303,7 @@ def remarks(resolved: Resolved) -> list[str]:
 
 
 def _shadow_remarks(resolved: Resolved) -> Iterator[str]:
-    """Yield a remark for each local module that one of the same name elsewhere hides."""
+    """Yield a remark for each module beside the spec that another one of its name hides."""
     folders = [Path(folder).resolve() for folder in resolved.paths]
     for path in dict.fromkeys(path for folder in folders for path in _modules_in(folder)):
         name = path.parent.name if path.stem == "__init__" else path.stem
@@ -314,13 +326,13 @@ def _folder_of(file: Path) -> Path:
 
 
 def _modules_in(folder: Path) -> list[Path]:
-    """Return the files of the modules and packages in a folder, by name."""
+    """Return the files of the modules and packages in a folder, sorted."""
     modules = [path for path in folder.glob("*.py") if path.stem != "__init__"]
     return sorted([*modules, *folder.glob("*/__init__.py")])
 
 
 def fixed_lists(spec: SweepSpec) -> list[str]:
-    """Return a remark on each list that is one fixed value, perhaps meant as choices."""
+    """Return a remark for each list in the space that is one value, but may be meant as choices."""
     return [
         f"space.{name}: {shorten(role.value)} is one fixed value; write "
         f"{{choice: {shorten(role.value)}}} to search among its values, or put it into config"
@@ -331,14 +343,14 @@ def fixed_lists(spec: SweepSpec) -> list[str]:
 
 
 def _is_bare_list(raw: Any, path: KeyPath) -> bool:
-    """Return whether the value at `path` of a space is a bare list, not one below a keyword."""
+    """Return whether the value at `path` of a space's YAML is a list without a keyword above it."""
     for part in path:
         raw = raw[part] if isinstance(raw, Mapping) and part in raw else None
     return isinstance(raw, list | tuple)
 
 
 def _gpu_remarks(resolved: Resolved) -> list[str]:
-    """Return a remark if settings and resources disagree about using a GPU."""
+    """Return a remark if only one of a trial's settings and resources uses a GPU."""
     given, request = resolved.spec.resources.gpu, _request(resolved.spec, resolved.trainable)
     asked = request.get("gpu", 0.0) + request.get("extra_gpu", 0.0)
     whole = math.ceil(asked) if asked > 1 else asked
@@ -356,7 +368,7 @@ def _gpu_remarks(resolved: Resolved) -> list[str]:
 
 
 def _endless_remarks(resolved: Resolved) -> list[str]:
-    """Return a remark if nothing in the spec ends a trial."""
+    """Return a remark if nothing in the spec ends a trial; the list is empty otherwise."""
     spec = resolved.spec
     ends = spec.limits.trial_s is not None or spec.budget.is_set or not spec.stop.ends_nothing
     if ends or resolved.scheduler.levels or issubclass(resolved.trainable, FunctionTrainable):
@@ -380,11 +392,13 @@ def slots(
     trainable: FindTrainable | None = None,
     pool: str = pools.DEFAULT,
 ) -> int:
-    """Return how many trials run at once: as many as asked, else as the processor cores allow.
+    """Return the number of trials that train at once: `jobs`, or as many as the cores allow.
 
-    On a cluster this is the maximum if asked, else the number of its workers is used.
+    It is at most the number that fit. On a cluster, without `jobs`, the number of its workers
+    decides later.
 
     Args:
+        trials: total number of trials; more slots are of no use.
         trainable: function that returns the trainable; None to search it by name.
 
     Raises:
@@ -402,7 +416,7 @@ def slots(
     return max(1, min(int(cores // per_trial), trials, most))
 
 
-def slots_again(
+def slots_of_resumed(
     jobs: int | None,
     history: History,
     spec: SweepSpec,
@@ -411,11 +425,11 @@ def slots_again(
     trainable: FindTrainable | None = None,
     pool: str = pools.DEFAULT,
 ) -> tuple[int, bool]:
-    """Return how many trials run at once in a resumed sweep, and True if a user chose that.
+    """Return the number of trials that train at once in a resumed sweep; and if a user chose it.
 
-    It is the previous number unless another one is asked. If no user ever asked and the total
-    number of trials grows, it is computed again from the processor cores. `paths` are folders in
-    which modules are searched. `jobs` is the number of trials at once, None if not requested.
+    It is the previous number unless `jobs` asks for another one. If no user ever chose it and the
+    total number `trials` grows, it is computed again from the processor cores. `paths` are folders
+    in which modules are searched.
     """
     given = jobs is not None or history.jobs_given
     more = not given and trials is not None and trials > history.wanted
@@ -427,28 +441,28 @@ def slots_again(
 
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
-    """Return the cores per trial that the spec or the trainable requests, whichever is more."""
+    """Return the cores of a trial: the spec's or the trainable's request, whichever is more."""
     request = _request(spec, trainable)
     asked = request.get("cpu", 1.0) + request.get("extra_cpu", 0.0)
     return max(1.0, float(spec.resources.cpu), asked)
 
 
 def gpu_warnings(resolved: Resolved) -> list[str]:
-    """Return a warning if training on the GPU is not expected to be faster.
+    """Return a warning if training on the GPU is not expected to be faster; else an empty list.
 
-    The environment is made, since this depends on it.
+    An environment is created, since this depends on it.
     """
     found = resolved.trainable.gpu_remark(_sampled_config(resolved.spec, resolved.trainable))
     return [found] if found else []
 
 
 def _request(spec: SweepSpec, trainable: type[Trainable]) -> Mapping[str, float]:
-    """Return the trainable's resource request for one trial, at a sampled point of the space."""
+    """Return resource → amount that the trainable requests for one trial, at a random point."""
     return trainable.default_resource_request(_sampled_config(spec, trainable)) or {}
 
 
 def _sampled_config(spec: SweepSpec, trainable: type[Trainable]) -> dict[str, Any]:
-    """Return the settings of a trial at a sampled point of the space."""
+    """Return all settings of a trial at a point of the space, drawn with the sweep's seed."""
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
     return samples.complete_config(trainable, spec, nested)

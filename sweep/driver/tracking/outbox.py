@@ -34,9 +34,10 @@ LONGEST_RETRY_S = 60.0
 
 
 class Outbox:
-    """Sends all present and future events of the ledger to the trackers.
+    """Sends all present and future events of the ledger to the trackers, each in its own thread.
 
     Args:
+        ledger_path: path of the ledger, opened by each thread.
         trackers: name → tracker; the ledger records progress under this name.
         say: called once per outage with one sentence, from a sender's thread.
         term: sending stops when this term is over; None for no check.
@@ -77,10 +78,12 @@ class Outbox:
 
 
 class _Sender(threading.Thread):
-    """Thread that sends the events to one tracker.
+    """Thread that sends the ledger's events to one tracker, in order.
 
     Args:
         path: path of the ledger.
+        name: name of the tracker, under which the ledger records its progress.
+        say: called with one sentence when an outage begins.
         term: term of the driver; None outside a driver.
     """
 
@@ -109,23 +112,26 @@ class _Sender(threading.Thread):
     # ---- called from other threads ----------------------------------------------------------
 
     def notify(self) -> None:
-        """Wake the thread: there may be events to send."""
+        """Wake the thread, since there may be events to send."""
         self._news.set()
 
     def finish(self) -> None:
-        """Let the thread send all events and then end."""
+        """Let the thread end as soon as it has sent all events."""
         self._finishing.set()
         self._news.set()
 
     def give_up(self) -> None:
-        """Let the thread end even if events could not be sent."""
+        """Let the thread end at once, even if events were not sent."""
         self._given_up.set()
         self._news.set()
 
     # ---- called in the thread ---------------------------------------------------------------
 
     def run(self) -> None:
-        """Send events until `finish`; failures are retried and never raised."""
+        """Send events until `finish`.
+
+        An error of the tracker is shown once, and sending is retried.
+        """
         failures = 0
         while not self._given_up.is_set():
             finishing = self._finishing.is_set()
@@ -152,7 +158,7 @@ class _Sender(threading.Thread):
         self._close_tracker()
 
     def _send_all(self) -> None:
-        """Send all events that the tracker does not have."""
+        """Send all events that the tracker lacks, in batches; record each batch in the ledger."""
         self._news.clear()
         with closing(Ledger(self._path)) as ledger:
             published = ledger.published(self.tracker_name)
@@ -168,7 +174,7 @@ class _Sender(threading.Thread):
                 failpoints.reach("published")
 
     def _report(self, error: Exception) -> None:
-        """Show the first line of an error to the user."""
+        """Show the first line of an error to the user, without passwords."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = printable(without_password(lines[0]))
         self._say(f"tracker {self.tracker_name}: {why}; it is tried again, and training continues")
@@ -182,5 +188,8 @@ class _Sender(threading.Thread):
 
 
 def longest_wait(failures: int) -> float:
-    """Return the maximum seconds until the next retry, which double with each failure in a row."""
+    """Return the longest wait in seconds after this many failures in a row.
+
+    It doubles with each.
+    """
     return min(LONGEST_RETRY_S, FIRST_RETRY_S * math.pow(2.0, min(failures - 1, 20)))

@@ -29,7 +29,7 @@ SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databrick
 
 
 class Tracking(NamedTuple):
-    """A tracking URI and its author."""
+    """The tracking URI in a sweep's folder, and if this user wrote it."""
 
     uri: str
     """MLflow's tracking URI."""
@@ -38,7 +38,7 @@ class Tracking(NamedTuple):
 
 
 def check(uri: str, spec: SweepSpec) -> None:
-    """Raise BadConfig for a URI that would not be used or is not valid for MLflow."""
+    """Raise BadConfig if a tracking URI is none of MLflow's, or the spec has no tracker for it."""
     shown = without_password(uri)
     if "mlflow" not in spec.trackers:
         raise BadConfig("--tracking-uri", shown, "no URI, because trackers does not include mlflow")
@@ -47,12 +47,14 @@ def check(uri: str, spec: SweepSpec) -> None:
 
 
 def write_tracking(path: Path, uri: str) -> None:
-    """Write the signed URI to `path`. Raises OSError if the disk refused."""
+    """Write a tracking URI, signed with this user's key, to `path`; OSError if the disk refused."""
     signed.write(path, {"uri": uri})
 
 
-def adopt(folder: Folder) -> None:
-    """Sign another person's tracking URI with this user's key.
+def sign_own(folder: Folder) -> None:
+    """Sign the tracking URI in a sweep's folder with this user's key, which accepts its server.
+
+    Nothing is done if there is none, or it is signed.
 
     Raises:
         UsageError: as in `read_tracking`.
@@ -68,7 +70,7 @@ def adopt(folder: Folder) -> None:
 
 
 def read_tracking(folder: Folder) -> Tracking | None:
-    """Return the stored URI, or None if runs are tracked in the file of the root.
+    """Return the tracking URI in a sweep's folder; None if MLflow's file in the root is used.
 
     Raises UsageError if the file holds something else.
     """
@@ -86,7 +88,7 @@ def read_tracking(folder: Folder) -> Tracking | None:
 
 
 def _is_uri(text: str) -> bool:
-    """Return whether a text begins with one of `SCHEMES`."""
+    """Return whether a text begins with a scheme of `SCHEMES`."""
     return text.partition(":")[0].partition("+")[0] in SCHEMES
 
 
@@ -102,11 +104,13 @@ def _is_uri(text: str) -> bool:
 ATTACHMENTS = "mlflow's attachments"
 
 
-def write_entry(ledger: Ledger, folder: Folder, spec: SweepSpec, history: History) -> None:
-    """Write the signed file by which `sweep sync` can send models and reports to MLflow later.
+def write_attachments_entry(
+    ledger: Ledger, folder: Folder, spec: SweepSpec, history: History
+) -> None:
+    """Write the signed file that makes the sweep's models and report due for MLflow.
 
-    It records which code may make the models. Nothing is written unless MLflow is one of the
-    sweep's trackers. Called when a sweep is about to finish.
+    It names the code that may make the models, so that `sweep sync` can send them later. Nothing is
+    written unless MLflow is one of the sweep's trackers. Called when a sweep is about to finish.
 
     Raises OSError if the disk refused.
     """
@@ -116,7 +120,7 @@ def write_entry(ledger: Ledger, folder: Folder, spec: SweepSpec, history: Histor
 
 
 def want_all_models(folder: Folder) -> None:
-    """Request that MLflow gets the models of all trials at the end, instead of the best one's.
+    """Request in the sweep's folder that MLflow gets all trials' models, not only the best one's.
 
     Raises StorageError if the disk refused.
     """
@@ -128,26 +132,26 @@ def want_all_models(folder: Folder) -> None:
 
 
 def _write_entry(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> None:
-    """Write the signed file of `write_entry`."""
+    """Write the signed file of `write_attachments_entry`; `made_of` is the digest of the code."""
     models = "all" if all_models else "best"
     signed.write(folder.attachments, {"sweep": sweep_id, "models": models, "made_of": made_of})
 
 
 def wants_all_models(folder: Folder, sweep_id: str) -> bool:
-    """Return whether the models of all trials were requested for this sweep."""
-    return _entry(folder, sweep_id).get("models") == "all"
+    """Return whether `want_all_models` was called for this sweep."""
+    return _read_entry(folder, sweep_id).get("models") == "all"
 
 
 def may_make_models(folder: Folder, history: History) -> bool:
-    """Return whether this user's driver has run the code that makes the sweep's models."""
+    """Return whether this user's driver has run the code by which the sweep's models are made."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         digest = _code_digest(ledger, reading.spec_of(ledger), history)
-        entry = _entry(folder, ledger.sweep_id)
+        entry = _read_entry(folder, ledger.sweep_id)
     return entry.get("made_of") == digest and signed.is_own(entry, folder.attachments)
 
 
-def _entry(folder: Folder, sweep_id: str) -> dict[str, object]:
-    """Return the contents of this sweep's file of `write_entry`; empty if there is none."""
+def _read_entry(folder: Folder, sweep_id: str) -> dict[str, object]:
+    """Return the content of the file of `write_attachments_entry`; {} if this sweep has none."""
     try:
         said = signed.read(folder.attachments)
     except (OSError, ValueError, TypeError, RecursionError):
@@ -156,7 +160,7 @@ def _entry(folder: Folder, sweep_id: str) -> dict[str, object]:
 
 
 def _code_digest(ledger: Ledger, spec: SweepSpec, history: History) -> str:
-    """Return a digest of everything in a ledger that names code for making a model."""
+    """Return a digest of all names of code in a ledger: trainable, paths, trials' settings."""
     digest = hashlib.sha256()
     names = [ledger.sweep_id, spec.trainable, list(ledger.provenance["paths"])]
     for part in (names, *(trial.config for trial in history.trials)):
@@ -165,9 +169,9 @@ def _code_digest(ledger: Ledger, spec: SweepSpec, history: History) -> str:
 
 
 def attachments_due(context: TrackerContext) -> int:
-    """Return the number of the event up to which MLflow should have models and reports.
+    """Return the number of the event up to which MLflow lacks models and report.
 
-    The result is 0 if it should have none.
+    It is 0 if nothing is to be sent.
     """
     if "mlflow" not in context.spec.trackers or not context.folder.attachments.is_file():
         return 0
@@ -184,18 +188,18 @@ def attachments_due(context: TrackerContext) -> int:
 
 
 class Sent(NamedTuple):
-    """The result of sending a sweep's events to one tracker."""
+    """The number of events that one tracker was sent, and still lacks."""
 
     tracker: str
     """Name of the tracker."""
     events: int
-    """Number of events that were sent."""
+    """Number of events that were sent now."""
     missing: int
-    """Number of events that are still missing."""
+    """Number of events that the tracker still lacks."""
 
 
 def tracker_context(folder: Folder) -> TrackerContext:
-    """Return the sweep's context for its trackers."""
+    """Read all that trackers need to know about a sweep from its ledger and folder."""
     tracked = read_tracking(folder)
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return TrackerContext(
@@ -210,12 +214,12 @@ def tracker_context(folder: Folder) -> TrackerContext:
             storage=store.storage_url(folder),
             paths=tuple(ledger.provenance["paths"]),
             versions=ledger.provenance["versions"],
-            first_spec=reading.recorded(ledger),
+            first_spec=reading.original_spec(ledger),
         )
 
 
 def load_trackers(context: TrackerContext, only_installed: bool = False) -> dict[str, Tracker]:
-    """Return the trackers of the sweep's spec by name.
+    """Create the trackers that the sweep's spec names; returns name → tracker.
 
     With `only_installed`, trackers given by a path are left out, so that no code from the sweep's
     folder runs.
@@ -227,8 +231,8 @@ def load_trackers(context: TrackerContext, only_installed: bool = False) -> dict
     return {name: trackers.find(name, paths)(context) for name in named}
 
 
-def left_out(context: TrackerContext) -> dict[str, str]:
-    """Return tracker → the reason for which `load_trackers` leaves it out with `only_installed`."""
+def uninstalled_trackers(context: TrackerContext) -> dict[str, str]:
+    """Return name → reason of the trackers that `load_trackers` omits with `only_installed`."""
     why = (
         "it is not an installed tracker, and `sweep resume` alone runs what a sweep's folder names"
     )
@@ -236,26 +240,27 @@ def left_out(context: TrackerContext) -> dict[str, str]:
 
 
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
-    """Hold the sweep and send all missing events, for up to `patience_s` seconds.
+    """Send all events that the sweep's trackers lack, for up to `patience_s` seconds.
 
-    Raises SweepLocked if a driver holds the sweep, and sends the events itself.
+    Another person's tracking URI is accepted by this. `say` is called with messages for the user.
+    Raises SweepLocked if a driver has the sweep, which sends the events itself.
     """
     with hold.hold(folder, say) as held:
-        adopt(folder)  # sending to a URI accepts it
+        sign_own(folder)  # sending to a URI accepts it
         return send_held(folder, held.term, say, patience_s)
 
 
 def send_held(
     folder: Folder, term: int, say: Callable[[str], None], patience_s: float
 ) -> list[Sent]:
-    """Do the same as `send` for a caller that holds the sweep in `term`.
+    """Send all events that the trackers lack, like `send`, for a caller that holds the sweep.
 
-    `say` is called with messages for the user. `patience_s` is the longest time to wait, in
-    seconds.
+    `term` is the term of the caller's hold. `say` is called with messages for the user.
+    `patience_s` is the longest time to wait, in seconds.
     """
     here = tracker_context(folder)
     before = count_missing_events(here)
-    for name, why in left_out(here).items():
+    for name, why in uninstalled_trackers(here).items():
         say(f"{name} is sent nothing: {why}")
     Outbox(folder.ledger, load_trackers(here, only_installed=True), say, term).close(patience_s)
     after = count_missing_events(here)
@@ -263,7 +268,7 @@ def send_held(
 
 
 def count_missing_events(context: TrackerContext) -> dict[str, tuple[int, int]]:
-    """Return tracker → number of events sent, and number of events missing."""
+    """Return tracker → number of events that it has, and number that it lacks."""
     with contextlib.closing(Ledger(context.folder.ledger)) as ledger:
         sent = {name: ledger.published(name) for name in context.spec.trackers}
         return {name: (k, ledger.last - k) for name, k in sent.items()}

@@ -26,7 +26,7 @@ _LISTS = ("choice", "ordinal", "grid")
 
 
 class Narrowing(Settings):
-    """Values of one parameter that remain: either a range or a list."""
+    """The part of one parameter's values that a language model keeps: a numeric range or a list."""
 
     between: Annotated[tuple[Number, Number], Field(strict=False)] | None = Field(
         None, description="Lowest and highest value that are left of a numeric range."
@@ -36,17 +36,20 @@ class Narrowing(Settings):
     )
 
 
-def narrowed(
+def narrow_spec(
     text: str, file: str, name: str, narrow: Mapping[str, Narrowing], trials: int
 ) -> tuple[SweepSpec, list[Override]]:
-    """Return the spec with a smaller space and a number of trials, and the settings for that.
+    """Return the spec after its space was narrowed, and the overrides of keys that lead to it.
 
-    Settings to try first (`initial`) that are not in the smaller space, or that are more than the
-    trials, are left out.
+    The overrides also set the number of trials. Of the points that the spec tries first
+    (`initial`), those outside the smaller space are dropped, then those beyond the number of
+    trials.
 
     Args:
         text: YAML text of the spec.
-        narrow: parameter → the values that remain.
+        file: path of the spec, for messages.
+        name: name of the sweep if the text has none.
+        narrow: searched parameter → the part of its values that is kept.
 
     Raises:
         UsageError: a value is not in the space, or the smaller space has no point.
@@ -57,7 +60,9 @@ def narrowed(
     changes = []
     for parameter, wish in narrow.items():
         change = _override(space, parameter, wish)
-        if parameter in parents and isinstance(domain := space.role(parameter), Choice | Ordinal):
+        if parameter in parents and isinstance(
+            domain := space.domain_of(parameter), Choice | Ordinal
+        ):
             # Conditions of others may name values that are gone, which a space refuses.
             never += _complement(domain, parameter, change.value)
         else:
@@ -75,14 +80,14 @@ def narrowed(
 
 
 def _read(text: str, file: str, name: str, changes: Sequence[Override]) -> SweepSpec:
-    """Return the changed spec; UsageError if it has mistakes."""
+    """Return the spec in the YAML `text` with `changes` applied; UsageError if it has mistakes."""
     spec, found = specs.survey(text, file, changes, name)
     found.check()
     return spec
 
 
 def _fits(space: Space, settings: Mapping[str, Any]) -> bool:
-    """Return whether given settings belong to a space."""
+    """Return whether the space contains the point `settings`, a mapping of parameter to value."""
     with contextlib.suppress(UsageError):
         initial.check(space, [settings], Source())
         return True
@@ -90,10 +95,14 @@ def _fits(space: Space, settings: Mapping[str, Any]) -> bool:
 
 
 def _override(space: Space, name: str, wish: Narrowing) -> Override:
-    """Return the setting that leaves a parameter only the values of `wish`; BadConfig for none."""
+    """Return the override of a parameter's key in ``space`` that leaves only the values of `wish`.
+
+    Raises UnknownName if the space does not search the parameter, BadConfig if it has no such
+    value.
+    """
     if name not in space.searched:
         raise UnknownName("searched parameter", name, space.searched)
-    parameter, domain, key = space.parameters[name], space.role(name), f"narrow.{name}"
+    parameter, domain, key = space.parameters[name], space.domain_of(name), f"narrow.{name}"
     if (wish.between is None) == (wish.among is None):
         raise BadConfig(key, wish.model_dump(exclude_none=True), "either between or among")
     if wish.between is not None:
@@ -106,14 +115,18 @@ def _override(space: Space, name: str, wish: Narrowing) -> Override:
 
 
 def _complement(domain: Choice | Ordinal, name: str, words: Mapping[str, Any]) -> list[Any]:
-    """Return clauses that forbid the values of a domain that are not in `words`, if any."""
+    """Return the entries for ``forbid`` that exclude the values of a domain missing from `words`.
+
+    `words` is the YAML description of the smaller domain. The list has one entry, or none if no
+    value is missing.
+    """
     left = {choice_key(value) for kind in _LISTS for value in words.get(kind, ())}
     gone = [value for key, value in domain.values_by_key.items() if key not in left]
     return [{name: gone}] if gone else []
 
 
 def _raw(space: Space, path: KeyPath) -> Mapping[str, Any]:
-    """Return the description of a parameter as the file contains it."""
+    """Return the YAML description of the parameter at `path` below ``space``, as in the file."""
     found: Any = space.raw
     for part in path:
         found = found[part]
@@ -121,9 +134,10 @@ def _raw(space: Space, path: KeyPath) -> Mapping[str, Any]:
 
 
 def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[str, Any]:
-    """Return the description of the part of a numeric domain within `bounds`.
+    """Return the YAML description of a numeric domain restricted to `bounds` (low, high).
 
-    Raises BadConfig if it has none. `place` names the value in errors.
+    Raises BadConfig if the domain is not numeric, or does not contain both. `place` is the key that
+    errors name.
     """
     if not isinstance(domain, Float | Int | Normal):
         raise BadConfig(place, list(bounds), "among, since the parameter has a list of values")
@@ -139,9 +153,10 @@ def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[st
 
 
 def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> dict[str, Any]:
-    """Return the description of some values of a domain, in the domain's order.
+    """Return the YAML description of a domain restricted to `values`, in the domain's order.
 
-    Raises BadConfig for others. `place` names the value in errors.
+    `crossed` is true for a parameter of the grid. Raises BadConfig if a value is not in the domain.
+    `place` is the key that errors name.
     """
     if not values:
         raise BadConfig(place, [], "at least one value")
@@ -159,7 +174,10 @@ def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> d
 
 
 def _allowed_value(domain: Domain, value: Any, place: str) -> Any:
-    """Return the value of the domain that equals `value`; raise BadConfig if there is none."""
+    """Return the domain's own object that equals `value`, so that none of a model's enters a spec.
+
+    Raises BadConfig if the domain does not contain it; `place` is the key that the error names.
+    """
     if not domain.contains(value):
         raise BadConfig(place, value, domain.describe())
     if isinstance(domain, Choice | Ordinal):

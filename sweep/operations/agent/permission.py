@@ -19,7 +19,7 @@ from sweep.core.errors import BadConfig, NameTaken, Place, Source, UnknownName, 
 from sweep.driver import limits
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
-from sweep.operations.agent.narrowing import Narrowing, narrowed
+from sweep.operations.agent.narrowing import Narrowing, narrow_spec
 from sweep.spec import Budget, Override, SweepSpec
 from sweep.spec.sections import name_from
 from sweep.views import lookup
@@ -35,14 +35,15 @@ SHARED = ("time_s", "cpu_hours", "timesteps")
 
 @dataclass(frozen=True)
 class Remaining:
-    """The unused part of a permission, and the sweeps that run."""
+    """The part of a permission that no sweep has used yet, and the sweeps that a driver runs."""
 
     trials: int
-    """Number of trials that may still be searched."""
+    """Number of trials that new sweeps may still have together."""
     budget: Mapping[str, float]
-    """Shared part of the budget → its rest, not below 0."""
+    """Limit that all sweeps share (``time_s``, ``cpu_hours`` or ``timesteps``) → the amount left,
+    in its unit, at least 0."""
     driven: tuple[str, ...]
-    """Names of the sweeps that run."""
+    """Names of the sweeps, of those started by a server, that a driver runs now."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +53,19 @@ class Permission:
     root: Path
     """Absolute path of the folder of all sweeps."""
     files: Mapping[str, Path]
-    """Name of a sweep → the file of its spec."""
+    """Name of a spec that the model may use → its file."""
     trials: int
-    """Trials of all sweeps together."""
+    """Largest number of trials of all sweeps together."""
     budget: Mapping[str, float] = field(default_factory=dict)
-    """Part of the spec's budget → its limit."""
+    """Key of the spec's ``budget`` → its limit; those in `SHARED` hold for all sweeps together."""
     jobs: int | None = None
-    """Trials at once; None for as many as the processor cores allow."""
+    """Number of trials that train at once; None for as many as the processor cores allow."""
 
     @classmethod
     def of(
         cls, spaces: Sequence[str], root: Path, trials: int, budget: Sequence[str], jobs: int | None
     ) -> "Permission":
-        """Return the permission that the arguments of a command line give.
+        """Return the permission that the options of ``sweep mcp`` describe.
 
         Args:
             spaces: spec files, or names of shipped ones.
@@ -83,7 +84,7 @@ class Permission:
             files[name] = path
         given = [Override.parse(text, "--budget", "time_s=7200") for text in budget]
         parts = {one.path: one.value for one in given if one.value is not None}
-        Budget().changed(parts, Source(marks={(): Place("--budget")}))
+        Budget().with_changes(parts, Source(marks={(): Place("--budget")}))
         return cls(root.absolute(), files, trials, parts, jobs)
 
     # ---- specs ------------------------------------------------------------------------------
@@ -95,13 +96,13 @@ class Permission:
         return self.files[name]
 
     def spec(self, name: str) -> SweepSpec:
-        """Return an allowed spec, as its file is now."""
+        """Return the spec of an allowed name, parsed from its file as it is now."""
         return _read(self.file(name))[0]
 
     def prepare(
         self, name: str, narrow: Mapping[str, Narrowing], trials: int | None, remaining: Remaining
     ) -> tuple[SweepSpec, list[Override]]:
-        """Return an allowed spec with a smaller space, trials and budget, and the settings for it.
+        """Return an allowed spec with a smaller space, trials and budget, and the overrides for it.
 
         Args:
             narrow: parameter → values that remain.
@@ -118,7 +119,7 @@ class Permission:
         wanted = min(spec.trials, remaining.trials) if trials is None else trials
         if not 1 <= wanted <= remaining.trials:
             raise BadConfig("trials", wanted, f"1 to {remaining.trials}, of {self.trials} in all")
-        changed, changes = narrowed(text, str(self.file(name)), name, narrow, wanted)
+        changed, changes = narrow_spec(text, str(self.file(name)), name, narrow, wanted)
         own = self._limits(changed.budget, remaining)
         changes += [Override(f"budget.{part}", value, "--budget") for part, value in own.items()]
         checked, found = specs.survey(text, str(self.file(name)), changes, name)
@@ -126,9 +127,10 @@ class Permission:
         return checked, changes
 
     def _limits(self, budget: Budget, remaining: Remaining) -> dict[str, float]:
-        """Return the budget of the next sweep: what is left, or less if its spec has less.
+        """Return the ``budget`` of the next sweep.
 
-        Raises UsageError if a part is used up.
+        For each limit this is what is left, or what the spec has if that is less. Raises UsageError
+        if nothing is left of a limit.
         """
         limits = dict(self.budget)
         for part, rest in remaining.budget.items():
@@ -141,14 +143,17 @@ class Permission:
     # ---- sweeps -----------------------------------------------------------------------------
 
     def find(self, name: str) -> Folder:
-        """Return a sweep of the root; UnknownName if it has none of this name."""
+        """Return the folder of a sweep in the root; UnknownName if there is none of this name."""
         names = folders.list_sweeps(self.root)
         if name not in names:
             raise UnknownName("sweep", name, names)
         return folders.find(self.root, name)
 
     def find_own(self, name: str) -> Folder:
-        """Return a sweep that a server started; UsageError for one of a person."""
+        """Return the folder of a sweep that a server of this permission's root started.
+
+        Raises UsageError if a person started it, UnknownName if there is none of this name.
+        """
         found = self.find(name)
         if not os.path.lexists(found.by_a_model):
             raise UsageError(f"{name}: a person started this sweep, so only a person may stop it")
@@ -160,11 +165,14 @@ class Permission:
         return [name for name in names if os.path.lexists(Folder(self.root, name).by_a_model)]
 
     def log(self, name: str) -> Path:
-        """Return the file for the output of a sweep's driver."""
+        """Return the path of the file that receives the output of a sweep's driver."""
         return self.root / PLACE / f"{name}.log"
 
     def remaining(self) -> Remaining:
-        """Return the unused part of the permission, by the ledgers of sweeps that were started."""
+        """Compute the unused part of the permission from the ledgers of the servers' sweeps.
+
+        A sweep that runs counts with all the trials that it may still have.
+        """
         trials, used, driven = 0, dict.fromkeys(SHARED, 0.0), []
         for name in self.started():
             sweep = lookup.read(Folder(self.root, name), curves=False)
@@ -184,9 +192,9 @@ class Permission:
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[int]:
-        """Hold the right to start a sweep, so that only one runs at a time.
+        """Hold a lock on the root's lock file, so that only one sweep is being started at a time.
 
-        Yields the descriptor of the locked file. The right lasts until one process that has
+        Yields the descriptor of the locked file. The lock lasts until one process that has
         inherited the descriptor unlocks it, or each has ended.
 
         Raises:
@@ -212,7 +220,7 @@ class Permission:
 
 
 def _locks(descriptor: int) -> bool:
-    """Return whether an open file could be locked."""
+    """Try to lock an open file without waiting; return whether this process has the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -221,19 +229,19 @@ def _locks(descriptor: int) -> bool:
 
 
 def _refuse_second_sweep(driven: Sequence[str]) -> UsageError:
-    """Return the refusal to start a sweep while another one runs."""
+    """Return the error for starting a sweep while those in `driven` run."""
     which = ", ".join(driven) or "another sweep"
     return UsageError(f"run: {which} runs, and one sweep runs at a time; wait for it, or stop it")
 
 
 def require_idle(remaining: Remaining) -> None:
-    """Raise UsageError if a sweep that a server started runs, perhaps resumed by a person."""
+    """Raise UsageError if a sweep that a server started is running, perhaps resumed by a person."""
     if remaining.driven:
         raise _refuse_second_sweep(remaining.driven)
 
 
 def _read(path: Path) -> tuple[SweepSpec, str]:
-    """Return the spec in a file and its text; UsageError if it has mistakes."""
+    """Return the parsed spec of a file, and the file's text; UsageError if it has mistakes."""
     text = specs.text_of(path)
     spec, found = specs.survey(text, str(path), [], name_from(path.stem))
     found.check()

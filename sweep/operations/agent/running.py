@@ -41,7 +41,7 @@ def begin(
     log: Path,
     claim: int,
 ) -> "subprocess.Popen[bytes]":
-    """Start ``sweep run``, and return its process as soon as the sweep is driven or has ended.
+    """Start ``sweep run`` as a process, and return it once a driver has the sweep or it has ended.
 
     Args:
         claim: descriptor of a locked file that the process inherits, and that is unlocked when the
@@ -83,10 +83,10 @@ def begin(
 def validate(
     file: Path, changes: Sequence[Override], jobs: int | None, root: Path
 ) -> dict[str, Any]:
-    """Return the data of ``sweep validate``.
+    """Run ``sweep validate --json`` as a process for at most `VALIDATE_S` seconds; return its data.
 
     Raises:
-        UsageError: the spec or its trainable is not valid; the message is the command's own.
+        UsageError: the spec or its trainable is not valid, or the time is up.
     """
     command = _command("validate", file, changes, jobs, root, f"--for={TRY_S:g}", "--json")
     try:
@@ -118,7 +118,10 @@ def _command(
     root: Path,
     *options: str,
 ) -> list[str]:
-    """Return the words of a command about a spec; UsageError if one is too long."""
+    """Return the command line ``sweep VERB FILE`` with `changes` as ``--set`` options.
+
+    Raises UsageError if one of its words is longer than Linux allows.
+    """
     settings = [f"--set={change.path}={_yaml(change.value)}" for change in changes]
     if longest := [word for word in settings if len(word) > LONGEST_WORD]:
         where = longest[0].partition("=")[2].partition("=")[0]
@@ -132,16 +135,16 @@ def _command(
 
 
 def _yaml(value: Any) -> str:
-    """Return plain data as YAML in ASCII.
+    """Return plain data as YAML in ASCII: JSON with an escape of 8 digits for other characters.
 
-    That is JSON, except that YAML has no pairs of surrogates.
+    JSON itself writes a pair of surrogates for some characters, which YAML does not read.
     """
     text = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
 def _refusals(output: str) -> str:
-    """Return the messages in the standard error of a command, or its last line."""
+    """Return the messages of ``sweep`` in a command's error output, or else its last line."""
     lines = [line for line in output.splitlines() if line.strip()]
     own = [line.removeprefix("sweep: ") for line in lines if line.startswith("sweep: ")]
     return printable(

@@ -29,14 +29,17 @@ best and explain. To search more closely, run again with narrow."""
 
 
 def serve(box: Toolbox) -> None:
-    """Answer calls until standard input ends; Ctrl-C ends the process."""
+    """Answer the model's calls on standard input until it ends; Ctrl-C ends the process at once."""
     # Python's own handler would wait for the thread that reads standard input.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     anyio.run(_serve, box)
 
 
 async def _serve(box: Toolbox) -> None:
-    """Answer calls until standard input ends."""
+    """Run the protocol's server: list the tools, and answer each call in a thread of its own.
+
+    Calls of tools that train wait for each other.
+    """
 
     async def listed(_context: Any, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_describe(tool, specs) for tool in box.tools.values()])
@@ -62,9 +65,9 @@ async def _serve(box: Toolbox) -> None:
 
 
 def _describe(tool: Tool, specs: Sequence[str]) -> types.Tool:
-    """Return a tool in the words of the protocol; its argument `spec` is one of `specs`."""
+    """Return the protocol's description of a tool; its argument `spec` may be one of `specs`."""
     hints = types.ToolAnnotations(
-        read_only_hint=tool.reads, destructive_hint=tool.ends, open_world_hint=False
+        read_only_hint=tool.read_only, destructive_hint=tool.is_final, open_world_hint=False
     )
     schema = tool.arguments.model_json_schema()
     if "spec" in schema["properties"]:
@@ -75,7 +78,7 @@ def _describe(tool: Tool, specs: Sequence[str]) -> types.Tool:
 
 
 def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
-    """Return the answer to a call, or its refusal in one line."""
+    """Call a tool by its name; return its answer, or the message of its error in one line."""
     try:
         answer = box.find(name).call(arguments)
     except (SweepError, TrainableError, OSError) as error:
@@ -89,6 +92,6 @@ def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> types.CallToolR
 
 
 def _result(refusal: str) -> types.CallToolResult:
-    """Return a refusal as the result of a call."""
+    """Return an error's message, on one line without passwords, as the result of a call."""
     line = shorten_message(without_password(" ".join(printable(refusal).split())))
     return types.CallToolResult(content=[types.TextContent(type="text", text=line)], is_error=True)

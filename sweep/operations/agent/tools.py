@@ -68,16 +68,16 @@ NARROW: Any = Field(
 
 
 class SpecArguments(Settings):
-    """Arguments of `validate`."""
+    """Arguments of the tool `validate`."""
 
     spec: SpecName
     """Name of an allowed spec."""
     narrow: dict[str, Narrowing] = NARROW
-    """Parameter → the values that remain."""
+    """Searched parameter → the part of its values that is kept."""
 
 
 class RunArguments(SpecArguments):
-    """Arguments of `run`."""
+    """Arguments of the tool `run`."""
 
     trials: int | None = Field(
         None, description="Number of trials; default: those of the spec, or all that are left."
@@ -85,33 +85,33 @@ class RunArguments(SpecArguments):
 
 
 class StatusArguments(Settings):
-    """Arguments of `status`."""
+    """Arguments of the tool `status`."""
 
     name: SweepName | None = None
     """Name of the sweep; None for an overview of all."""
 
 
 class SweepArguments(Settings):
-    """Arguments of `best`."""
+    """Arguments of the tool `best`."""
 
     name: SweepName
     """Name of the sweep."""
 
 
 class ResultsArguments(SweepArguments):
-    """Arguments of `results`."""
+    """Arguments of the tool `results`."""
 
     top: int = Field(20, ge=1, le=200, description="Number of trials, best first.")
 
 
 class TrialArguments(SweepArguments):
-    """Arguments of `explain`."""
+    """Arguments of the tool `explain`."""
 
     trial: int | Literal["best"] = Field("best", description="Number of a trial, or best.")
 
 
 class SuggestionArguments(SweepArguments):
-    """Arguments of `suggest`."""
+    """Arguments of the tool `suggest`."""
 
     settings: dict[str, Any] = Field(
         description="Searched parameter → value; the searcher proposes the others."
@@ -122,7 +122,7 @@ class SuggestionArguments(SweepArguments):
 
 
 class StopArguments(SweepArguments):
-    """Arguments of `stop`."""
+    """Arguments of the tool `stop`."""
 
     trials: Annotated[tuple[int, ...], Field(strict=False, max_length=1000)] = Field(
         (), description="Numbers of the trials to stop; none: the whole sweep."
@@ -131,30 +131,30 @@ class StopArguments(SweepArguments):
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool."""
+    """A function that a language model may call, with the description that it sees."""
 
     name: str
-    """Name of the tool, equal to that of a command."""
+    """Name of the tool, equal to that of the command of ``sweep`` that does the same."""
     arguments: type[Settings]
-    """Model of its arguments."""
+    """Model of the tool's arguments, which checks what the language model sent."""
     answer: Callable[[Any], Data]
-    """Function of the arguments that returns the answer."""
-    reads: bool
-    """True if the tool changes nothing."""
-    ends: bool = False
-    """True if the tool ends something that only a person can continue."""
+    """Method of `Toolbox` that takes the checked arguments and returns the answer."""
+    read_only: bool
+    """True if a call changes nothing, neither a sweep nor a file."""
+    is_final: bool = False
+    """True if a call ends something that only a person can continue."""
     trains: bool = False
-    """True if the tool starts a trainable, so that its calls are answered one after another."""
+    """True if a call starts a trainable, so that such calls run one after another."""
 
     @property
     def description(self) -> str:
-        """Description for the model."""
+        """Description for the language model: the docstring of `answer` without ``Raises:``."""
         return " ".join((self.answer.__doc__ or "").split("Raises:")[0].split())
 
     def call(self, raw: Mapping[str, Any]) -> Data:
-        """Return the answer to a call with these arguments as finite plain data.
+        """Check the arguments `raw` and return the tool's answer, which JSON can represent.
 
-        Texts, such as the error of a trial, are as in `_safe_texts`.
+        NaN and infinite numbers become None; texts are cut and cleaned as by `_safe_texts`.
 
         Raises:
             UsageError: an argument is not allowed.
@@ -165,7 +165,7 @@ class Tool:
 
 
 class Toolbox:
-    """The tools within one permission."""
+    """All tools of one permission, by name, and the drivers that they started."""
 
     def __init__(self, allowed: Permission) -> None:
         self.allowed = allowed
@@ -175,15 +175,15 @@ class Toolbox:
         self.tools = {tool.name: tool for tool in self._tools()}
 
     def _tools(self) -> Iterator[Tool]:
-        """Yield all tools; their names are those of the commands."""
-        yield Tool("validate", SpecArguments, self.validate, reads=True, trains=True)
-        yield Tool("run", RunArguments, self.run, reads=False, trains=True)
-        yield Tool("status", StatusArguments, self.status, reads=True)
-        yield Tool("results", ResultsArguments, self.results, reads=True)
-        yield Tool("explain", TrialArguments, self.explain, reads=True)
-        yield Tool("best", SweepArguments, self.best, reads=True)
-        yield Tool("suggest", SuggestionArguments, self.suggest, reads=False)
-        yield Tool("stop", StopArguments, self.stop, reads=False, ends=True)
+        """Yield the tools, each with the method that answers its calls."""
+        yield Tool("validate", SpecArguments, self.validate, read_only=True, trains=True)
+        yield Tool("run", RunArguments, self.run, read_only=False, trains=True)
+        yield Tool("status", StatusArguments, self.status, read_only=True)
+        yield Tool("results", ResultsArguments, self.results, read_only=True)
+        yield Tool("explain", TrialArguments, self.explain, read_only=True)
+        yield Tool("best", SweepArguments, self.best, read_only=True)
+        yield Tool("suggest", SuggestionArguments, self.suggest, read_only=False)
+        yield Tool("stop", StopArguments, self.stop, read_only=False, is_final=True)
 
     def find(self, name: str) -> Tool:
         """Return a tool; UnknownName if there is none of this name."""
@@ -251,7 +251,7 @@ class Toolbox:
         return {**_pick(data, _STATUS), "running": rows, **self._remaining_if_known()}
 
     def _remaining_if_known(self) -> Data:
-        """Return the unused part of the permission, or why the ledgers cannot be read."""
+        """Return the unused part of the permission, or the error of an unreadable ledger."""
         try:
             return _remaining_data(self.allowed.remaining())
         except SweepError as error:
@@ -306,7 +306,7 @@ class Toolbox:
 
 
 def _safe_texts(value: Any) -> Any:
-    """Return plain data whose texts are short, without passwords, and can be encoded as UTF-8."""
+    """Return JSON data whose texts are shortened, without passwords, and valid in UTF-8."""
     if isinstance(value, str):
         return shorten_message(without_password(value.encode(errors="replace").decode()))
     if isinstance(value, list):
@@ -317,23 +317,26 @@ def _safe_texts(value: Any) -> Any:
 
 
 def _pick(data: Mapping[str, Any], keys: tuple[str, ...]) -> Data:
-    """Return the chosen fields that `data` has."""
+    """Return the entries of `data` under those of `keys` that it has."""
     return {key: data[key] for key in keys if key in data}
 
 
 def _remaining_data(remaining: Remaining) -> Data:
-    """Return the unused part of the permission as plain data."""
+    """Return the unused trials and budget as ``{"left": ...}`` for an answer."""
     return {"left": _pick(asdict(remaining), ("trials", "budget"))}
 
 
 def _short(step: Mapping[str, Any]) -> Data:
-    """Return a decision with only the first rows of its tables."""
+    """Return a decision about a trial with at most `MOST_ROWS` rows in each of its tables."""
     tables = [{**table, "rows": table["rows"][:MOST_ROWS]} for table in step["tables"]]
     return {**step, "tables": tables}
 
 
 def _answer(answer: Answer | None, driven: bool) -> Data:
-    """Return a driver's answer to a request; for None the reason why there is no answer yet."""
+    """Return a driver's answer as the tool's: ``state`` and a text.
+
+    If `answer` is None, the text says that the driver has not answered yet, or that none runs.
+    """
     if answer is not None:
         return {"state": "done", "answer": answer.text}
     waits = "the driver has not answered yet" if driven else "no driver runs; it waits for one"

@@ -34,10 +34,10 @@ _VERIFY = "`sweep verify NAME` checks the sweep itself"
 
 @dataclass(frozen=True)
 class Services:
-    """Addresses of the services; an empty one is not used."""
+    """Addresses of the services that are checked; an empty text for a service that is not."""
 
     address: str = ""
-    """Pool with the address of the cluster's scheduler: ``dask@ADDRESS``."""
+    """Name of the pool with the address of the cluster's scheduler: ``dask@ADDRESS``."""
     storage: str = ""
     """URL of the ledger's PostgreSQL server."""
     checkpoints: str = ""
@@ -47,10 +47,10 @@ class Services:
 
 
 def examine(root: Path, name: str | None, named: Services, patience_s: float) -> list[Finding]:
-    """Check this machine, the named services, and the services of the sweep `name`, if any.
+    """Check this machine, the services `named` by the user, and those of the sweep `name`, if any.
 
-    Named services replace those of the sweep. Each check takes at most `patience_s` seconds. Raises
-    UnknownName if the sweep does not exist.
+    A service in `named` replaces the sweep's own. Each check takes at most `patience_s` seconds.
+    Raises UnknownName if the sweep does not exist.
     """
     findings: list[Finding] = []
     if name is not None:
@@ -70,7 +70,10 @@ def examine(root: Path, name: str | None, named: Services, patience_s: float) ->
 def _add_services_of_sweep(
     folder: Folder, named: Services, findings: list[Finding], patience_s: float
 ) -> Services:
-    """Return `named` with the services of a sweep; add problems in its files to `findings`."""
+    """Return `named` with the addresses in a sweep's files for the services that it lacks.
+
+    If a file cannot be read within `patience_s` seconds, a problem is appended to `findings`.
+    """
     used: dict[str, str] = {}
     for part, read in (
         ("storage", _storage),
@@ -87,13 +90,16 @@ def _add_services_of_sweep(
 def _keep(
     used: dict[str, str], part: str, read: Callable[[Folder], str], folder: Folder
 ) -> list[Finding]:
-    """Store the value that `read` reads from the folder as ``used[part]``. Returns no findings."""
+    """Store the address that `read` takes from the sweep's folder as ``used[part]``.
+
+    Returns an empty list of findings, as a `Check` needs it.
+    """
     used[part] = read(folder)
     return []
 
 
 def _storage(folder: Folder) -> str:
-    """Return the URL of the sweep's PostgreSQL server, or an empty string."""
+    """Return the URL of the sweep's PostgreSQL server; empty if its ledger is a file."""
     if folder.ledger.suffix != REMOTE:
         return ""
     from sweep.ledger import postgres
@@ -102,7 +108,10 @@ def _storage(folder: Folder) -> str:
 
 
 def _tracking_uri(folder: Folder) -> str:
-    """Return the URI of the sweep's MLflow server, or ""; UsageError if it is another user's."""
+    """Return the URI of the sweep's MLflow server; empty if it sends to none.
+
+    Raises UsageError if the file with the URI was written by another user.
+    """
     tracked = sync.read_tracking(folder)
     if tracked is not None and not tracked.is_signed:
         raise UsageError(
@@ -113,7 +122,7 @@ def _tracking_uri(folder: Folder) -> str:
 
 
 def _address(folder: Folder) -> str:
-    """Return the sweep's pool if it is a cluster, or an empty string."""
+    """Return the pool ``NAME@ADDRESS`` of the sweep's newest driver; empty if it is no cluster."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         newest = ledger.newest(TermBegan.kind)
     chosen = newest.pool if isinstance(newest, TermBegan) else ""

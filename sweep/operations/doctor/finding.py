@@ -14,12 +14,12 @@ CLOCK_S = 5.0
 
 
 class Finding(NamedTuple):
-    """One line of the result of `sweep doctor`."""
+    """One observation of a check, shown as one line of `sweep doctor`."""
 
     part: str
     """Name of the checked part, such as ``disk``."""
     level: Level
-    """Severity of the finding."""
+    """``ok``, ``warning``, or ``problem``, with which the command fails."""
     seen: str
     """The observation, in words."""
     todo: str = ""
@@ -27,18 +27,21 @@ class Finding(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check of one part."""
+    """A check that has not run yet, with the advice if it fails."""
 
     part: str
     """Name of the checked part, such as ``disk``."""
     run: Callable[[], list[Finding]]
-    """Function that returns the findings, or raises an error."""
+    """Function that returns the findings; an error that it raises becomes a problem."""
     todo: str
-    """Advice for the user if the check raises an error without advice."""
+    """Advice for the user if `run` raises an error that contains none."""
 
 
 def clock(part: str, machine: str, ahead_s: float) -> Finding:
-    """Return the finding about a machine whose clock is `ahead_s` seconds ahead of ours."""
+    """Return a warning if a machine's clock differs from ours by more than `CLOCK_S`, else an ok.
+
+    `ahead_s` is the number of seconds by which it is ahead; negative if it is behind.
+    """
     if abs(ahead_s) <= CLOCK_S:
         return Finding(part, "ok", f"{machine}: its clock is within {CLOCK_S:g} s of this one")
     apart = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
@@ -49,9 +52,9 @@ def clock(part: str, machine: str, ahead_s: float) -> Finding:
 
 
 def run_checks(checks: Sequence[Check], patience_s: float) -> list[Finding]:
-    """Return the findings of all checks, in order; a check that takes too long is a problem.
+    """Run all checks at once in daemon threads; return their findings in the order of the checks.
 
-    The checks run at once, in daemon threads, for at most `patience_s` seconds.
+    A check that has not ended after `patience_s` seconds is left running, and is a problem.
     """
     lists: list[list[Finding]] = [[] for _ in checks]
     threads = [
@@ -70,7 +73,7 @@ def run_checks(checks: Sequence[Check], patience_s: float) -> list[Finding]:
 
 
 def _run_check(check: Check, findings: list[Finding]) -> None:
-    """Run one check, and append its findings, or its error as a finding, to `findings`."""
+    """Run one check, and append its findings to `findings`; an error becomes a problem."""
     try:
         came = check.run()
     except (SweepError, SigningError) as error:
@@ -82,12 +85,12 @@ def _run_check(check: Check, findings: list[Finding]) -> None:
 
 
 def _finding_of_error(check: Check, error: SweepError | SigningError) -> Finding:
-    """Return one of our own errors as a finding; its advice is after the last semicolon."""
+    """Return an error of ours as a problem; the text after its last semicolon is the advice."""
     seen, _, todo = str(error).rpartition("; ")
     return Finding(check.part, "problem", seen or todo, todo if seen else check.todo)
 
 
 def _make_printable(finding: Finding) -> Finding:
-    """Return a finding on one line, without passwords."""
+    """Return a finding whose texts have no control characters and no passwords."""
     seen, todo = (without_password(printable(text)) for text in (finding.seen, finding.todo))
     return finding._replace(seen=seen, todo=todo)

@@ -30,7 +30,10 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def checks(root: Path) -> list[Check]:
-    """Return all checks of this machine."""
+    """Return the checks of this machine, none of them run yet.
+
+    `root` is the folder of all sweeps.
+    """
     return [
         Check("packages", _packages, f"pip install --upgrade {DISTRIBUTION}"),
         Check("root", lambda: _rights(root), _OTHER_ROOT),
@@ -41,13 +44,13 @@ def checks(root: Path) -> list[Check]:
 
 
 def existing_ancestor(root: Path) -> Path:
-    """Return the folder of all sweeps, or its nearest parent that exists."""
+    """Return the absolute path of `root`, or of its nearest parent that is an existing folder."""
     root = root.absolute()
     return next(path for path in (root, *root.parents) if path.is_dir())
 
 
 def _packages() -> list[Finding]:
-    """Check the installed packages against the requirements."""
+    """Compare the versions of the installed packages with those that our distribution requires."""
     has = ", ".join(f"{name} {version}" for name, version in pickled.libraries().items())
     try:
         required = metadata.requires(DISTRIBUTION) or []
@@ -61,7 +64,10 @@ def _packages() -> list[Finding]:
 
 
 def unmet_requirements(required: Iterable[str]) -> Iterator[str]:
-    """Yield a message for each requirement that is not met, extras ignored."""
+    """Yield a message for each requirement that the installed packages do not meet.
+
+    `required` has lines like ``numpy>=2``; requirements of extras are ignored.
+    """
     from packaging.requirements import Requirement
 
     for needed in map(Requirement, required):
@@ -77,7 +83,7 @@ def unmet_requirements(required: Iterable[str]) -> Iterator[str]:
 
 
 def _rights(root: Path) -> list[Finding]:
-    """Check that a file can be written to the root's folder and synced to the disk."""
+    """Write a file into the root's folder, sync and delete it; report the time or the error."""
     folder = existing_ancestor(root)
     name = f".sweep-doctor-{secrets.token_hex(8)}"
     began = time.perf_counter()
@@ -94,7 +100,7 @@ def _rights(root: Path) -> list[Finding]:
 
 
 def _disk(root: Path) -> list[Finding]:
-    """Check the free space of the root's disk."""
+    """Report the free space of the root's disk; a warning below `LOW_DISK` bytes."""
     folder = existing_ancestor(root)
     found = shutil.disk_usage(folder)
     seen = f"{folder}: {size_text(found.free)} free of {size_text(found.total)}"
@@ -104,7 +110,7 @@ def _disk(root: Path) -> list[Finding]:
 
 
 def _key() -> list[Finding]:
-    """Check that there is a signing key, or that one can be created."""
+    """Report whether the user has a signing key, or a folder in which one can be created."""
     trust = signing.load_trust()
     if trust.key:
         return [Finding("key", "ok", f"your signing key {trust.name}, readable by you alone")]
@@ -116,7 +122,7 @@ def _key() -> list[Finding]:
 
 
 def _memory() -> Finding:
-    """Check that the memory is enough for one trial on each core."""
+    """Report cores and memory; a warning if one trial on each core needs more than there is."""
     cores = joblib.cpu_count()
     bound = min([psutil.virtual_memory().total, *_limits()])
     seen = f"{cores} cores, {size_text(bound)} of memory"
@@ -127,7 +133,7 @@ def _memory() -> Finding:
 
 
 def _limits() -> Iterator[int]:
-    """Yield the memory limits of this container or service, in bytes."""
+    """Yield the memory limits that the system sets for this container or service, in bytes."""
     for name in _LIMITS:
         try:
             yield int(Path(name).read_text())
@@ -136,7 +142,7 @@ def _limits() -> Iterator[int]:
 
 
 def _shared() -> Finding:
-    """Check the shared memory."""
+    """Report the free shared memory in ``/dev/shm``, which worker processes need."""
     try:
         free = shutil.disk_usage(_SHARED).free
     except OSError:

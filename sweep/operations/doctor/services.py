@@ -21,7 +21,10 @@ CLIENT_SHARE = 0.8
 
 
 def database(url: str) -> Check:
-    """Return the check of the PostgreSQL server of ``--storage``."""
+    """Return a check that connects to a PostgreSQL server and creates a schema.
+
+    It also warns of a clock that differs and of settings that risk data in a crash.
+    """
 
     def check() -> list[Finding]:
         storage.check(url)  # its error names missing packages
@@ -44,7 +47,10 @@ def database(url: str) -> Check:
 
 
 def checkpoints(url: str, patience_s: float) -> Check:
-    """Return the check of the object storage of ``--checkpoints``."""
+    """Return a check that writes, lists, reads and deletes a small file in an object storage.
+
+    Its client gives up before `patience_s` seconds have passed.
+    """
 
     def check() -> list[Finding]:
         ahead_s = store.examine(url, patience_s * CLIENT_SHARE / 2)
@@ -57,10 +63,10 @@ def checkpoints(url: str, patience_s: float) -> Check:
 
 
 def cluster(chosen: str, root: Path, patience_s: float) -> Check:
-    """Return the check of a cluster: its workers share `root` and have our versions.
+    """Return a check that asks a cluster's workers for their versions and for the folder `root`.
 
-    `patience_s` is the longest time to wait, in seconds. `chosen` is the pool as the user names it,
-    such as ``dask@ADDRESS``.
+    `chosen` is the pool as the user names it, such as ``dask@ADDRESS``. `patience_s` is the longest
+    time to wait, in seconds.
     """
     name, _, address = chosen.partition("@")
 
@@ -81,10 +87,10 @@ def cluster(chosen: str, root: Path, patience_s: float) -> Check:
 
 
 def _workers(part: str, place: str, clocks: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about the usable workers of the pool `part` at the cluster's address `place`.
+    """Yield a finding with the number of usable workers, and one about the clock of each.
 
-    One is about their number, and one about each of `clocks`: worker → seconds by which it is
-    ahead.
+    `part` is the name of the pool, `place` the cluster's address. `clocks` maps each worker to the
+    seconds by which its clock is ahead of ours. Nothing is yielded if it is empty.
     """
     if clocks:
         seen = f"{place}: {plural(len(clocks), 'worker')} with our versions and folder"
@@ -94,13 +100,16 @@ def _workers(part: str, place: str, clocks: Mapping[str, float]) -> Iterator[Fin
 
 
 def _remark(part: str, remark: str) -> Finding:
-    """Return the pool's remark on an unusable worker as a finding."""
+    """Return a pool's message about an unusable worker as a warning.
+
+    The text after its last semicolon is the advice.
+    """
     seen, _, todo = remark.rpartition("; ")
     return Finding(part, "warning", seen or todo, todo if seen else "")
 
 
 def tracking(uri: str) -> Check:
-    """Return the check of the MLflow server of ``--tracking-uri``, which only reads."""
+    """Return a check that reads an MLflow server's version and an experiment; it writes nothing."""
 
     def check() -> list[Finding]:
         scheme = uri.partition(":")[0].partition("+")[0]
@@ -117,9 +126,10 @@ def tracking(uri: str) -> Check:
 
 
 def _server(uri: str) -> list[Finding]:
-    """Return the findings about an MLflow server: its access rights and its version.
+    """Ask an MLflow server for its version and an experiment.
 
-    Raises StorageError if it does not answer.
+    Its major version gives a warning if it is not ours. Raises StorageError if it refuses access or
+    does not answer as MLflow does.
     """
     client = mlflow_store.client_of(uri)
     import mlflow

@@ -26,15 +26,18 @@ _IGNORED_KEYS = frozenset({"project", "entity", "description", "name", "program"
 
 @dataclass
 class Converted:
-    """A spec that was converted from another tool's file."""
+    """A spec made from another tool's file, with remarks for the user."""
 
     keys: dict[str, Any]
-    """Keys of the spec."""
+    """Top-level keys of the spec, as they are written to YAML."""
     notes: list[str] = field(default_factory=list)
-    """Remarks on the conversion, in sentences."""
+    """Remarks for the user, one sentence each, such as on keys that were not converted."""
 
     def text(self, file: str) -> str:
-        """Return the spec as YAML, with its origin `file` and the notes as comments at the top."""
+        """Return the spec as YAML.
+
+        Comments at its top name the original `file` and give the notes.
+        """
         head = [f"From {file}. Every key: docs/spec.md; spaces: docs/search-space.md.", *self.notes]
         comments = [f"# {printable(line)}" for line in head]
         return "\n".join([*comments, "", *formatting.yaml_lines(self.keys), ""])
@@ -43,7 +46,7 @@ class Converted:
 def convert(
     text: str, file: str, name: str, env: str | None = None, algorithm: str | None = None
 ) -> Converted:
-    """Convert the text of another tool's file to a spec.
+    """Convert the text of a W&B sweep or of an rl-baselines3-zoo file to a spec called `name`.
 
     Args:
         file: name of the file; rl-baselines3-zoo names it after the algorithm.
@@ -65,7 +68,7 @@ def convert(
 
 
 def _convert_wandb(raw: Mapping[str, Any], name: str) -> Converted:
-    """Convert a sweep of W&B to a spec called `name`."""
+    """Convert the content of a W&B sweep file to a spec called `name`."""
     parameters, constants = _parameters(raw["parameters"])
     converted = Converted({})
     named = raw.get("metric")
@@ -103,7 +106,7 @@ def _convert_wandb(raw: Mapping[str, Any], name: str) -> Converted:
 
 
 def _parameters(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the searched parameters, in W&B's format, and the constants."""
+    """Split W&B's ``parameters`` into those to search, in W&B's format, and name → constant."""
     searched, constants = {}, {}
     for name, given in raw.items():
         fixed = isinstance(given, Mapping) and "value" in given
@@ -117,7 +120,7 @@ def _parameters(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) -> int:
-    """Return the number of trials: `run_cap`, the size of the grid, or the default."""
+    """Return the number of trials for a W&B sweep: `run_cap`, the size of the grid, or `TRIALS`."""
     cap = raw.get("run_cap")
     if isinstance(cap, int) and cap > 0:
         return cap
@@ -128,7 +131,10 @@ def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) 
 
 
 def _command(raw: Mapping[str, Any], metric: str, notes: list[str]) -> dict[str, Any]:
-    """Return the settings of the trainable `command`: the program and the form of its input."""
+    """Return the ``config`` of the trainable `command`: its program, and the form of its settings.
+
+    Remarks for the user are appended to `notes`.
+    """
     program = str(raw.get("program", "train.py"))
     interpreter = "python" if shutil.which("python") else "python3"
     given = raw.get("command") or ["${interpreter}", "${program}", "${args}"]
@@ -154,7 +160,10 @@ def _command(raw: Mapping[str, Any], metric: str, notes: list[str]) -> dict[str,
 
 
 def _early_termination(raw: Any, notes: list[str]) -> dict[str, Any] | None:
-    """Return the scheduler that replaces ``early_terminate``, or None if there is none."""
+    """Return the ASHA scheduler for W&B's ``early_terminate``; None if absent or not convertible.
+
+    Remarks for the user are appended to `notes`.
+    """
     if not isinstance(raw, Mapping):
         return None
     if raw.get("type") != "hyperband":

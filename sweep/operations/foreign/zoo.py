@@ -85,7 +85,7 @@ _LR_FACTOR, _TRIALS = 5.0, 16
 def convert(
     raw: Mapping[str, Any], file: str, env: str | None, algorithm: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Convert the content of a file of rl-baselines3-zoo, as `conversion.convert`.
+    """Convert the content of an rl-baselines3-zoo file, for `conversion.convert`.
 
     `raw` maps environments to hyperparameters, or algorithms to such mappings. Returns the keys of
     a spec except its name, and notes for the user.
@@ -131,7 +131,11 @@ def convert(
 def _choose_algorithm(
     raw: Mapping[str, Any], file: str, algorithm: str | None
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the algorithm and its part of a file; UsageError if several are possible."""
+    """Return the chosen algorithm's name and its hyperparameters by environment.
+
+    Without `algorithm`, the file's name decides, or the only entry. Raises UsageError if the file
+    has several algorithms and none is chosen.
+    """
     stem = Path(file).stem.lower()
     if foreign.is_zoo(raw):
         return algorithm or stem, raw
@@ -143,7 +147,11 @@ def _choose_algorithm(
 
 
 def _choose_environment(raw: Mapping[str, Any], env: str | None) -> str:
-    """Return the key of the file for the environment `env`; UsageError if several are possible."""
+    """Return the key of the file for the environment `env`, by default the only one.
+
+    For an Atari game, this may be ``atari``. Raises UsageError if `env` is None and the file has
+    several, UnknownName if it has no such environment.
+    """
     names = [str(name) for name in raw if "n_timesteps" in raw[name]]
     if env is None and len(names) == 1:
         return names[0]
@@ -159,7 +167,10 @@ def _choose_environment(raw: Mapping[str, Any], env: str | None) -> str:
 
 
 def _newest_version(env: str) -> tuple[str, list[str]]:
-    """Return the environment id, or its newest version if it does not exist, and notes."""
+    """Return the id of an environment, or of its newest version if gymnasium no longer has it.
+
+    The list has a sentence for the user about the replacement, or is empty.
+    """
     import gymnasium
     from gymnasium.envs import registration
 
@@ -181,7 +192,10 @@ def _round_to_2_digits(number: float) -> float:
 
 
 class _Settings:
-    """The converted settings of one environment; each key has a method or a translated name."""
+    """The settings of our trainer for one environment's hyperparameters in the zoo.
+
+    A method ``_take_KEY`` converts the key ``KEY``; any other is copied under our name for it.
+    """
 
     def __init__(self, kind: str, raw: Mapping[str, Any]) -> None:
         cls: Any = plugins.trainables().find(kind)
@@ -201,7 +215,10 @@ class _Settings:
         self._group_rounds()
 
     def _group_rounds(self) -> None:
-        """Combine short rounds into one result, since a result costs more than a short round."""
+        """Set `timesteps_per_iteration` so that a trial reports about `_RESULTS` results.
+
+        Nothing is set if a round of sampling and learning is long enough to be reported by itself.
+        """
         fragment = int(self.config.get("rollout_fragment_length", self.steps))
         of_a_round = fragment * int(self.config.get("num_envs_per_worker", 1))
         rounds = -(-self.steps // (_RESULTS * of_a_round))
@@ -209,7 +226,10 @@ class _Settings:
             self.config[_STEPS_PER_RESULT] = rounds * of_a_round
 
     def _take(self, key: str, value: Any) -> bool:
-        """Convert one setting. Returns false if our trainer has no equivalent."""
+        """Convert one hyperparameter into `config`.
+
+        Returns false if our trainer has no equivalent.
+        """
         own: Callable[[Any], bool] | None = getattr(self, f"_take_{key}", None)
         if own is not None:
             return own(value)
@@ -222,25 +242,30 @@ class _Settings:
         return True
 
     def _set_exploration(self, **settings: Any) -> bool:
-        """Set options of the exploration. Returns false if the algorithm has none."""
+        """Set keys of `exploration_config`. Returns false if the algorithm does not have it."""
         if "exploration_config" not in self.known:
             return False
         self.config.setdefault("exploration_config", {}).update(settings)
         return True
 
     def _take_learning_rate(self, value: Any) -> bool:
-        """Convert the learning rate and its schedule. Returns false if it is not supported."""
+        """Set `lr` and its schedule.
+
+        Returns false if the value is no number and no linear schedule.
+        """
         return self._take_with_schedule(value, "lr", "lr_schedule")
 
     def _take_clip_range(self, value: Any) -> bool:
-        """Convert the clip range and its schedule. Returns false if it is not supported."""
+        """Set PPO's clip range and its schedule.
+
+        Returns false if it is no number or linear schedule.
+        """
         return self._take_with_schedule(value, "clip_param", "clip_param_schedule")
 
     def _take_with_schedule(self, value: Any, key: str, schedule: str) -> bool:
-        """Convert a number or a linear schedule such as ``lin_0.0003``.
+        """Set `key` to a number, and `schedule` to ``linear`` for a value such as ``lin_0.0003``.
 
-        `key` is our name of the number, `schedule` that of its schedule. Returns false if it is
-        neither.
+        Returns false if the value is neither, or our trainer does not have `key`.
         """
         number = _number(str(value).removeprefix("lin_"))
         if number is None or key not in self.known:
@@ -251,7 +276,7 @@ class _Settings:
         return True
 
     def _take_ent_coef(self, value: Any) -> bool:
-        """Convert the entropy coefficient, or SAC's alpha. Returns false if not supported."""
+        """Set the entropy coefficient, or SAC's initial alpha. Returns false if not supported."""
         if not self._off_policy:
             return self._take_with_schedule(value, "entropy_coeff", "entropy_coeff_schedule")
         if value == "auto":
@@ -265,10 +290,7 @@ class _Settings:
         return True
 
     def _take_normalize(self, value: Any) -> bool:
-        """Convert the normalization of observations and rewards.
-
-        Returns true, since it is always supported.
-        """
+        """Set observation filter and reward normalization as in ``VecNormalize``; return true."""
         said = value
         if isinstance(value, str):
             said = _literal(value)
@@ -282,7 +304,10 @@ class _Settings:
         return True
 
     def _take_policy_kwargs(self, value: Any) -> bool:
-        """Convert the network's sizes and activation. Returns false if they cannot be read."""
+        """Set hidden sizes and activation of the networks; the file's value may be Python code.
+
+        Returns false if it cannot be read. A note names its other keys.
+        """
         kwargs = _literal(value) if isinstance(value, str) else value
         if not isinstance(kwargs, Mapping):
             return False
@@ -303,7 +328,10 @@ class _Settings:
         return True
 
     def _take_train_freq(self, value: Any) -> bool:
-        """Convert the steps between two updates. Returns false if they are not numbers."""
+        """Set the environment steps between two updates.
+
+        Returns false if the value is no number.
+        """
         number = _number(value)
         if number is None:
             return False
@@ -311,7 +339,10 @@ class _Settings:
         return True
 
     def _take_gradient_steps(self, value: Any) -> bool:
-        """Convert the updates per round; -1 is one per step. Returns false if it is no number."""
+        """Set the gradient steps per update; -1 means one for each environment step of the round.
+
+        Returns false if the value is no number.
+        """
         number = _number(value)
         if number is not None and number < 0:
             number = (_number(self.given.get("train_freq")) or 1) * int(self.given.get("n_envs", 1))
@@ -321,9 +352,9 @@ class _Settings:
         return True
 
     def _take_target_update_interval(self, value: Any) -> bool:
-        """Convert the steps between two copies to the target network.
+        """Set the steps between two updates of the target network; always returns true.
 
-        Returns true, since this is always supported.
+        Without ``tau`` in the file, the network is copied as a whole.
         """
         self.config["target_network_update_freq"] = int(value)
         if "tau" not in self.given:
@@ -331,39 +362,42 @@ class _Settings:
         return True
 
     def _take_exploration_fraction(self, value: Any) -> bool:
-        """Convert the share of training in which epsilon falls.
+        """Set the steps in which epsilon falls from a share of the training.
 
-        Returns false if there is no epsilon.
+        Returns false if the algorithm has no exploration options.
         """
         return self._set_exploration(epsilon_timesteps=max(1, round(float(value) * self.steps)))
 
     def _take_exploration_initial_eps(self, value: Any) -> bool:
-        """Convert the first epsilon. Returns false if the algorithm has no exploration options."""
+        """Set epsilon at the start. Returns false if the algorithm has no exploration options."""
         return self._set_exploration(initial_epsilon=float(value))
 
     def _take_exploration_final_eps(self, value: Any) -> bool:
-        """Convert the last epsilon. Returns false if the algorithm has no exploration options."""
+        """Set epsilon at the end. Returns false if the algorithm has no exploration options."""
         return self._set_exploration(final_epsilon=float(value))
 
     def _take_noise_type(self, value: Any) -> bool:
-        """Convert the action noise with its deviation. Returns false if it is not supported."""
+        """Set action noise and its standard deviation.
+
+        Returns false if our trainer has no such noise.
+        """
         kind = _NOISE.get(str(value))
         if kind is None or "target_noise" not in self.known:
             return False
         return self._set_exploration(type=kind, stddev=_number(self.given.get("noise_std")) or 0.1)
 
     def _take_noise_std(self, _value: Any) -> bool:
-        """Return true if `_take_noise_type` can convert the noise, which includes this key."""
+        """Return true if `_take_noise_type` converts the noise, which includes its deviation."""
         return self.given.get("noise_type") in _NOISE and "target_noise" in self.known
 
     def _take_use_sde(self, value: Any) -> bool:
-        """Convert state-dependent exploration. Returns false if requested but not supported."""
+        """Set state-dependent exploration if requested. Returns false if the trainer lacks it."""
         return not value or (
             "target_noise" not in self.known and self._take_state_dependent_noise()
         )
 
     def _take_state_dependent_noise(self) -> bool:
-        """Set state-dependent exploration. Returns false if the algorithm has none."""
+        """Set state-dependent exploration noise. Returns false for algorithms without it."""
         more = _number(self.given.get("sde_sample_freq"))
         freq = {"sample_freq": int(more)} if more and more > 0 else {}
         if "double_q" in self.known:  # DQN
@@ -375,7 +409,7 @@ class _Settings:
         return True
 
     def _take_frame_stack(self, _value: Any) -> bool:
-        """Return true if Atari wrappers are set, with which our trainers stack frames, too."""
+        """Return true if the file sets AtariWrapper, with which our trainers stack frames, too."""
         return "AtariWrapper" in str(self.given.get("env_wrapper"))
 
     def _take_env_wrapper(self, value: Any) -> bool:
@@ -385,9 +419,9 @@ class _Settings:
 
 
 def _number(value: Any) -> int | float | None:
-    """Return a number, also from text, or None if it is not a number.
+    """Return a number, also one written as text; None if the value is no finite number.
 
-    Whole numbers become an int, except floats below 1000.
+    A whole number becomes an int; a float below 1000 stays a float.
     """
     if isinstance(value, bool) or value is None:
         return None
@@ -402,7 +436,10 @@ def _number(value: Any) -> int | float | None:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a text like ``dict(net_arch=[64], activation_fn=nn.ReLU)``, or None."""
+    """Return the value of Python code like ``dict(net_arch=[64], activation_fn=nn.ReLU)``.
+
+    Nothing is executed. Returns None if the code is more than literals, dicts and names.
+    """
     try:
         return _evaluate(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError):
@@ -410,7 +447,10 @@ def _literal(text: str) -> Any:
 
 
 def _evaluate(node: ast.expr) -> Any:
-    """Return the value of a parsed expression; names are returned as text."""
+    """Return the value of parsed Python code; a name such as ``nn.ReLU`` becomes a text.
+
+    Raises ValueError if the code is neither a literal, a dict nor a name.
+    """
     match node:
         case ast.Call(func=ast.Name("dict"), args=[]):
             return {one.arg: _evaluate(one.value) for one in node.keywords}

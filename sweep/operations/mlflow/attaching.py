@@ -33,10 +33,12 @@ background_processes: "list[subprocess.Popen[bytes]]" = []
 
 
 def attach(result: RunResult, folder: Folder, when: str | None = None) -> bool:
-    """Start sending a sweep's attachments after its driver has ended.
+    """Start the process that sends a finished sweep's report, card and models to MLflow.
 
-    `when` is ``wait`` for the process, ``later``, not now, or ``beside``, in the background; None
-    for the value of `VARIABLE`, or ``beside``. Returns True if Ctrl-C interrupted the wait.
+    `when` is ``wait`` (wait for the process), ``beside`` (let it run in the background) or
+    ``later`` (start none); None takes the environment variable `VARIABLE`, or else ``beside``.
+    Nothing is started if the sweep has not finished, or MLflow lacks rows. Returns True if Ctrl-C
+    interrupted the wait.
     """
     when = when or os.environ.get(VARIABLE)
     may_be_due = result.outcome == "finished" and folder.attachments.is_file()
@@ -59,14 +61,17 @@ def attach(result: RunResult, folder: Folder, when: str | None = None) -> bool:
 
 
 def _is_ready(context: TrackerContext) -> bool:
-    """Return true if attachments are due and MLflow has all rows of the sweep."""
+    """Return true if a sweep's attachments are not sent yet, and MLflow has all its rows."""
     return (
         bool(sync.attachments_due(context)) and not sync.count_missing_events(context)["mlflow"][1]
     )
 
 
 def complete(due: Sequence[Folder], patience_s: float) -> bool:
-    """Send the attachments of sweeps in one root, and wait. Returns true after a Ctrl-C."""
+    """Send the attachments of sweeps of one root in a process, and wait for it.
+
+    `patience_s` is how long failures are retried, in seconds. Returns True after a Ctrl-C.
+    """
     try:
         if due:
             subprocess.run(_command(due, patience_s), stdin=subprocess.DEVNULL, check=False)  # noqa: S603 ours
@@ -76,16 +81,16 @@ def complete(due: Sequence[Folder], patience_s: float) -> bool:
 
 
 def _command(due: Sequence[Folder], patience_s: float) -> list[str]:
-    """Return the command line of the process that sends attachments."""
+    """Return the command line of the process that sends the attachments of the sweeps in `due`."""
     words = [str(due[0].root), str(patience_s), *(folder.name for folder in due)]
     return [sys.executable, "-P", "-m", "sweep.operations.mlflow.attachments", *words]
 
 
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[sync.Sent]:
-    """Send all that a sweep's trackers miss, and the attachments; raises as `sync.send`.
+    """Send all rows that a sweep's trackers lack, then the attachments, and wait for both.
 
     `say` is called with messages for the user. `patience_s` is the longest time to wait, in
-    seconds.
+    seconds. Returns what each tracker got; raises as `sync.send`.
     """
     sent = sync.send(folder, say, patience_s)
     complete([folder] if _is_ready(sync.tracker_context(folder)) else [], patience_s)
@@ -93,9 +98,10 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
 
 
 def send_for_page(root: Path, name: str | None, say: Callable[[str], None]) -> None:
-    """Send what MLflow's page of `root` still lacks, of all sweeps or of `name`.
+    """Send the rows and attachments that MLflow lacks of the sweeps in `root`, for its page.
 
-    Report failures. `say` is called with messages for the user.
+    With a `name`, only of that sweep. A failure is reported to `say`, a callback for messages, and
+    does not end the others. A sweep with a driver is skipped, since the driver sends its rows.
     """
     due = []
     for folder in [Folder(root, one) for one in folders.list_sweeps(root) if name in (None, one)]:

@@ -46,10 +46,10 @@ POLL_S = 0.1
 
 
 def attach(folder: Folder, say: Say, patience_s: float) -> None:
-    """Send all attachments of a sweep that are due, and report a failure in one line.
+    """Send the attachments of a sweep that MLflow lacks; report a failure in one line.
 
-    Messages for `say` also go to the sweep's ``attachments.log``. For `patience_s` seconds failures
-    are retried and another process is waited for.
+    Messages for `say` also go to the sweep's ``attachments.log``. For `patience_s` seconds,
+    failures are retried and a lock of another process is waited for.
     """
     deadline, failures = time.monotonic() + patience_s, 0
     try:
@@ -73,13 +73,13 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
 
 
 def _describe_failure(folder: Folder, reason: str) -> str:
-    """Return the message that attachments are missing in MLflow."""
+    """Return the message that MLflow lacks attachments, with the reason and a remedy."""
     what = "MLflow lacks the report, a model or media"
     return printable(f"{what}: {reason}; `sweep sync {folder.in_commands}` sends it")
 
 
 def _say_twice(say: Say, log: TextIO, text: str) -> None:
-    """Report `text` to `say` and write it to the log."""
+    """Call `say` with `text`, and append the text with the date to the log."""
     say(text)
     log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text)}\n")
     log.flush()
@@ -87,9 +87,9 @@ def _say_twice(say: Say, log: TextIO, text: str) -> None:
 
 @contextlib.contextmanager
 def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
-    """Open and lock the log of attachments; StorageError if it is locked until `deadline`.
+    """Open and lock the file ``attachments.log``; StorageError if it stays locked until `deadline`.
 
-    `deadline` is a time of time.monotonic().
+    `deadline` is a time of time.monotonic(), in seconds.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     with os.fdopen(disk.open_file(folder.attachments_log, flags), "w", encoding="utf-8") as log:
@@ -105,7 +105,10 @@ def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
 
 
 def _send_once(context: TrackerContext, k: int, say: Say) -> None:
-    """Send all attachments as of event `k`, and record that; StorageError if results lack."""
+    """Send all attachments of the sweep as of event number `k`, and record that in the ledger.
+
+    Raises StorageError if MLflow lacks events. Sends nothing if the experiment was deleted.
+    """
     folder = context.folder
     if sync.count_missing_events(context)["mlflow"][1]:
         raise StorageError("MLflow also lacks results of this sweep")
@@ -136,7 +139,11 @@ def _send_report_and_models(
     draft: Path,
     say: Say,
 ) -> str:
-    """Create report, curves and models in `draft`, add them to their runs; return their names."""
+    """Add report and curves to the sweep's run, and the models to their trials' runs.
+
+    The files are created in the folder `draft`. `runs` maps a run's name to the run; the sweep's
+    has the name "". Returns what was sent, in words.
+    """
     parent = runs.get("")
     if parent is not None:
         report = draft / "report.html"
@@ -157,7 +164,10 @@ def _send_report_and_models(
 
 
 def _send_media(context: TrackerContext, k: int, runs: Mapping[str, StoredRun]) -> str:
-    """Send episode media that the server lacks. Returns their number in words."""
+    """Send videos and pictures of episodes, up to event `k`, that the server lacks.
+
+    `runs` maps a run's name to the run. Returns their number in words, or an empty text.
+    """
     client, content, sent = open_client(context), Content(context), 0
     there: dict[str, set[str]] = {}
     for event in (record.event for records in context.earlier_events(k) for record in records):
@@ -176,14 +186,21 @@ def _send_media(context: TrackerContext, k: int, runs: Mapping[str, StoredRun]) 
 
 
 def _keeps_files(context: TrackerContext, runs: Iterable[StoredRun]) -> bool:
-    """Return true if the server stores artifacts; else MLflow's client would write them here."""
+    """Return true if the server stores artifacts itself.
+
+    Otherwise MLflow's client would write them to a path of this machine.
+    """
     client = open_client(context)
     places = (client.get_run(run.id).info.artifact_uri for run in runs)
     return urlsplit(next(places, "")).scheme not in ("", "file")
 
 
 def _find_trials_with_models(context: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
-    """Return the trials whose models MLflow should get; none if their code may not run here."""
+    """Return the trials whose models MLflow should get: the best one, or all if the user wants.
+
+    Returns an empty list, and tells `say` why, if the sweep's code may not run here, or its
+    trainable does not describe its model.
+    """
     best = sweep.history.best
     everyone = sync.wants_all_models(context.folder, context.sweep_id)
     trials = sweep.history.trials if everyone else [best] if best else []
@@ -210,7 +227,7 @@ def _find_trials_with_models(context: TrackerContext, sweep: Sweep, say: Say) ->
 def _add_files(
     context: TrackerContext, store: Store, run: StoredRun, files: Iterable[Path]
 ) -> None:
-    """Add files to a run."""
+    """Add files to an MLflow run as artifacts."""
     for file in files:
         if isinstance(store, FileStore):
             store.attach(run, file)
@@ -227,7 +244,11 @@ def _send_model(
     folder: Path,
     say: Say,
 ) -> bool:
-    """Add a trial's best model to its run, and its card to the `parent`; False if impossible."""
+    """Export a trial's best model into `folder` and add it to the trial's run.
+
+    Its card also goes to `parent`, the sweep's run, if that is given. Nothing is done if the runs
+    have the model. Returns False, after telling `say`, if the export failed.
+    """
     choices = networks.candidates_digest(trial)
     lacking = [r for r in (run, parent) if r and r.tags.get(register.MODEL) != choices]
     if not lacking:
@@ -253,13 +274,16 @@ def _send_model(
 
 
 def _say(text: str) -> None:
-    """Print a message on standard error, if that is still open."""
+    """Write a message to standard error, if that is still open."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"sweep: {text}\n")
 
 
 def main(root: str, patience_s: str, *names: str) -> None:
-    """Send the attachments of these sweeps, one after the other."""
+    """Send the attachments of the sweeps `names` of one root, one sweep after the other.
+
+    `patience_s` is the time for retries of each sweep, in seconds, as text.
+    """
     for name in names:
         attach(Folder(Path(root), name), _say, float(patience_s))
 

@@ -30,7 +30,11 @@ SERVER_ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARN
 
 
 class Page:
-    """The page of all sweeps in `root`, or of `name`; UsageError if nothing is recorded there."""
+    """MLflow's page for the sweeps in `root`, or for the sweep `name`, and its server.
+
+    Creating it raises UsageError if nothing was sent to MLflow yet, BadConfig if the address is
+    taken.
+    """
 
     def __init__(self, root: Path, name: str | None, port: int, host: str = HOST) -> None:
         self._folder = Folder(root, name or "")
@@ -75,7 +79,10 @@ class Page:
         return 0
 
     def serve(self, show: bool = False) -> int:
-        """Run the server until it ends or Ctrl-C; return the exit code. `show` opens the page."""
+        """Run the server until it ends or Ctrl-C; return the exit code.
+
+        With `show`, a browser opens the page as soon as the server answers.
+        """
         where = [str(os.getpid()), store_url(self._folder), self._host, str(self._port)]
         command = [sys.executable, "-m", "sweep.operations.mlflow.page_server", *where]
         environment = {**ENVIRONMENT, **SERVER_ENVIRONMENT, **os.environ}
@@ -93,7 +100,7 @@ class Page:
             _end(server)
 
     def _wait_until_ready(self, server: "subprocess.Popen[bytes]") -> bool:
-        """Wait until the server responds. Returns False if its process exits first."""
+        """Wait until the server answers; return False if its process exits before that."""
         while server.poll() is None:
             with contextlib.suppress(OSError), urlopen(f"{self.server}/health", timeout=5):  # noqa: S310 http
                 return True
@@ -101,14 +108,14 @@ class Page:
         return False
 
     def _experiment(self, database: sqlite3.Connection) -> int | None:
-        """Return the id of the sweep's experiment; None if MLflow has none."""
+        """Return the id of the MLflow experiment with the sweep's name; None if there is none."""
         query = "SELECT experiment_id FROM experiments WHERE name = ?"
         found = database.execute(query, (self._name,)).fetchone()
         return int(found[0]) if found else None
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        """Open MLflow's database directly, since importing MLflow takes seconds."""
+        """Open MLflow's SQLite file read-only, since importing MLflow takes seconds."""
         with contextlib.closing(tables.connect_read_only(self._folder.mlflow)) as database:
             yield database
 
@@ -132,7 +139,7 @@ ORDER BY runs.start_time DESC LIMIT 1
 
 
 def _trials_of(database: sqlite3.Connection, experiment: int) -> dict[str, str]:
-    """Return URL parameters that show a sweep's trials, best first; empty if there is no run.
+    """Return the URL parameters that show the newest sweep's trials, best first; {} without a run.
 
     They are needed without a saved view: MLflow hides child runs while it sorts by date.
     """
@@ -178,12 +185,12 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
-    """Exit with the code that shells use for a signal."""
+    """Handle a signal: raise SystemExit with the exit code that shells use for it."""
     raise SystemExit(128 + number)
 
 
 def _end(server: "subprocess.Popen[bytes]") -> None:
-    """End the server's process group, and wait."""
+    """Send SIGTERM to the server's process group, and wait for the server."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(server.pid, signal.SIGTERM)
     server.wait()

@@ -28,7 +28,10 @@ if (!localStorage.getItem("sweep.assistantClosed")) {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until a signal arrives or the parent ends: pid of the parent, URL, host and port."""
+    """Run MLflow's server until a signal arrives or the parent process ends.
+
+    `arguments` are the parent's process id, the URL of the store, host and port.
+    """
     parent, store, host, port = arguments
     threading.Thread(target=_exit_with_parent, args=(int(parent),), daemon=True).start()
     os.environ.update(dict.fromkeys(STORES, store) | ARTIFACTS)
@@ -40,9 +43,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def page(serve: Callable[[], object]) -> Callable[[], object]:
-    """Return a view that serves MLflow's page with `ASSISTANT_CLOSED` inserted.
+    """Return a function that serves MLflow's start page with `ASSISTANT_CLOSED` inserted.
 
-    The view calls `serve`, MLflow's own view, if the page's file is not found.
+    It calls `serve`, MLflow's own function for that page, if the page's file is not found.
     """
 
     def served() -> object:
@@ -57,7 +60,7 @@ def page(serve: Callable[[], object]) -> Callable[[], object]:
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Kill this process when the parent has ended."""
+    """Wait until the process with the id `parent` has ended, then kill this process."""
     try:
         descriptor = os.pidfd_open(parent)
         if os.getppid() == parent:

@@ -37,7 +37,7 @@ def export_model(
     episodes: int = networks.EPISODES,
     say: networks.Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Write the model and its card into `target`. Returns the card.
+    """Write the files of a trial's model, and the card that describes it, into the folder `target`.
 
     Args:
         choice: trial and checkpoint; `networks.COMPARED` takes the best network of its seeds.
@@ -92,9 +92,10 @@ def export_model(
 def _export(
     trainable: Trainable, formats: Sequence[str], draft: Path, described: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Write the model files into `draft`.
+    """Write the model files into the folder `draft`.
 
-    Raises UsageError if the trainable cannot be exported in a format.
+    `described` is the result of `Trainable.describe_model`. Raises UsageError if the trainable
+    cannot be exported in one of `formats`.
 
     Returns:
         Format → file, relative to the folder; for a trainable's own files, name → name.
@@ -201,7 +202,7 @@ def play(folder: Path, playing: Playing) -> dict[str, Any]:
 
 
 def identify(card: Path) -> tuple[str, dict[str, Any]]:
-    """Return the digest and the content of a card; UsageError if the file is not a card."""
+    """Return the SHA-256 of a card's file, and its content; UsageError if it is no card of ours."""
     try:
         content = card.read_bytes()
         card_data = dict(json.loads(content))
@@ -218,7 +219,7 @@ def identify(card: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _check_free(out: Path) -> None:
-    """Raise BadConfig if `out` is neither an empty folder nor a free path."""
+    """Raise BadConfig if something other than an empty folder exists at the path `out`."""
     free = "a folder that is empty or does not exist yet"
     try:
         in_use = out.exists() and (not out.is_dir() or any(out.iterdir()))
@@ -232,7 +233,7 @@ def _check_free(out: Path) -> None:
 
 
 def _card_page(card: Mapping[str, Any]) -> list[str]:
-    """Return the card as lines of Markdown."""
+    """Return a model's card as lines of Markdown, with instructions for its use."""
     score = formatting.number(card["score"])
     saved = card["checkpoint"]
     return [
@@ -277,7 +278,7 @@ def _network_lines(played: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _model_lines(model: Mapping[str, Any]) -> list[str]:
-    """Return Markdown lists of the model's inputs and outputs."""
+    """Return two Markdown lists with data type and shape of the model's inputs and outputs."""
     lines = []
     for title in ("inputs", "outputs"):
         ports = model.get(title, {})
@@ -326,7 +327,10 @@ _LOADING: Mapping[str, tuple[str, ...]] = {
 
 
 def _usage_lines(card: Mapping[str, Any]) -> list[str]:
-    """Return the instructions to play with only numpy, gymnasium and the packages of the format."""
+    """Return Markdown lines with a Python program that plays the exported model without sweep.
+
+    Returns an empty list if the model has no known format or no description.
+    """
     form = next((form for form in FORMATS if form in card["files"]), None)
     if form is None or not card["model"]:
         return []
@@ -336,7 +340,7 @@ def _usage_lines(card: Mapping[str, Any]) -> list[str]:
 
 
 def _episode_lines(card: Mapping[str, Any]) -> list[str]:
-    """Return the Python code that plays episodes, from raw observations to environment actions."""
+    """Return lines of Python code that play 3 episodes with a function ``policy``."""
     inputs = card["model"]["inputs"]
     states = [name for name in inputs if "_in_" in name or name.startswith("prev_")]
     lines = []
@@ -370,28 +374,38 @@ def _episode_lines(card: Mapping[str, Any]) -> list[str]:
 
 
 def _initial_value_code(port: Mapping[str, Any]) -> str:
-    """Return Python code for the value of a state input at the start of an episode."""
+    """Return Python code for a recurrent input's value at the start of an episode.
+
+    `port` describes the input: its data type, shape and perhaps its first value.
+    """
     if "first" in port:
         return f'numpy.array([{port["first"]}], "{port["dtype"]}")'
     return f'numpy.zeros({(1, *port["shape"][1:])}, "{port["dtype"]}")'
 
 
 def _next_value_code(state: str) -> str:
-    """Return Python code for the value of a state input after a step."""
+    """Return Python code for a recurrent input's value after a step, from the step's outputs."""
     if state == "prev_reward":
         return 'numpy.array([reward], "float32")'
     return f'outputs["{state.replace("_in_", "_out_").removeprefix("prev_")}"]'
 
 
 def _input_code(path: Sequence[Any], masked: bool) -> str:
-    """Return Python code for one input; `masked` is True if the infos contain the action mask."""
+    """Return Python code that takes one input of the model from ``observation`` or ``info``.
+
+    `path` has the keys from the observation to the input; with `masked`, its first key is left out,
+    and the infos contain the action mask.
+    """
     if masked and path[0] == "action_mask":
         return "numpy.hstack(info['action_mask'])"  # a tuple if there are several columns
     return "observation" + "".join(f"[{key!r}]" for key in path[masked:])
 
 
 def _action_code(space: Mapping[str, Any], name: str) -> str:
-    """Return Python code that builds an action of the environment from the outputs."""
+    """Return Python code that builds an action of the space from the model's outputs.
+
+    `space` is the description of the action space, `name` the output of this part of it.
+    """
     if space["kind"] == "Dict":
         parts = (
             f"{key!r}: {_action_code(one, f'{name}.{key}')}" for key, one in space["spaces"].items()
@@ -404,7 +418,10 @@ def _action_code(space: Mapping[str, Any], name: str) -> str:
 
 
 def _env_lines(config: Mapping[str, Any]) -> list[str]:
-    """Return the Python code that creates the environment."""
+    """Return lines of Python code that create the trial's environment.
+
+    It is a ``...`` for an environment that only sweep can create.
+    """
     env, options = str(config.get("env")), config.get("env_config") or {}
     given = "".join(f", {key}={value!r}" for key, value in options.items())
     if _PUBLIC_ENV.fullmatch(env):

@@ -57,7 +57,7 @@ _METRIC_PREFIXES = ("", "evaluation")
 
 @dataclass(frozen=True)
 class Network:
-    """A checkpoint of one seed."""
+    """A candidate for the export: the policy in one checkpoint of a trial, under one seed."""
 
     replica: Replica
     """Replica (the trial under one seed) that trained the network."""
@@ -66,29 +66,29 @@ class Network:
 
     @property
     def name(self) -> str:
-        """Seed and iteration in words."""
+        """Trial, seed and iteration as a text, such as ``trial 3.1, iteration 40``."""
         its = replica_name(self.replica.trial, self.replica.index)
         return f"trial {its}, iteration {self.saved.iteration}"
 
 
 @dataclass(frozen=True)
 class Record:
-    """Statistics of the episodes of a network."""
+    """Statistics of one value, such as the return, over the episodes that a network played."""
 
     episodes: int
-    """Number of episodes."""
+    """Number of played episodes."""
     mean: float
     """Mean of the episodes' values."""
     deviation: float | None
-    """Standard deviation of single episodes; None if there was only one."""
+    """Standard deviation over episodes; None if there was only one."""
     error: float | None
     """Standard error of the mean; None if there was only one episode."""
     steps: float
-    """Environment steps of all episodes together."""
+    """Number of environment steps of all episodes together."""
 
     @classmethod
     def of(cls, values: Sequence[float], steps: float) -> "Record":
-        """Compute the statistics of at least one episode's values."""
+        """Compute the statistics of the episodes' `values`; they took `steps` environment steps."""
         count = len(values)
         spread = stats.pooled_spread([values])
         deviation = None if spread is None else spread.deviation
@@ -97,7 +97,7 @@ class Record:
 
 
 def candidates(trial: Trial) -> list[Network]:
-    """Return the networks of a trial that have a checkpoint, first the best one of the best seed.
+    """Return the best and newest checkpoint of each seed, first the best one of the best seed.
 
     Seeds that are catching up are left out, since they are at another point of their training.
     """
@@ -111,7 +111,7 @@ def candidates(trial: Trial) -> list[Network]:
 
 
 def candidates_digest(trial: Trial) -> str:
-    """Return a digest of all candidates; for a single one, the digest of its checkpoint."""
+    """Return a digest that changes with the candidates; a single checkpoint's own digest."""
     digests = [network.saved.digest for network in candidates(trial)]
     return digests[0] if len(digests) == 1 else sha256(" ".join(digests).encode()).hexdigest()
 
@@ -120,7 +120,9 @@ def candidates_digest(trial: Trial) -> str:
 def restore_chosen(
     folder: Folder, choice: Choice, episodes: int, say: Say = lambda _: None
 ) -> Iterator[tuple[Restored, dict[str, Any]]]:
-    """Restore the chosen network, with the results of its fresh episodes for the card.
+    """Restore the chosen checkpoint, or the best network of a comparison.
+
+    Stop the trainable at the end.
 
     Args:
         choice: trial and checkpoint, or `COMPARED`.
@@ -151,7 +153,10 @@ def restore_chosen(
 def _restore_best(
     folder: Folder, choice: Choice, episodes: int, say: Say
 ) -> Iterator[tuple[Restored, dict[str, Any]]]:
-    """Compare the networks of a trial; yield the best trainable and its row of the comparison."""
+    """Let the trial's networks play, and yield the best one's trainable with the card's entry.
+
+    The trainable is stopped at the end.
+    """
     # The import takes seconds, and a driver may train meanwhile, so the history is read after it.
     cls = launch.trainable_of(folder)
     with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
@@ -184,7 +189,10 @@ def _restore_best(
 def _load_available(
     folder: Folder, networks: Sequence[Network]
 ) -> Iterator[tuple[Network, Loaded]]:
-    """Load the checkpoints that a driver has not deleted; MissingCheckpoint if it deleted all."""
+    """Yield each network whose checkpoint still exists, with the checkpoint's content.
+
+    A driver may have deleted some; raises MissingCheckpoint if it deleted all.
+    """
     count = 0
     for network in networks:
         try:
@@ -198,7 +206,7 @@ def _load_available(
 
 
 class _Comparison:
-    """The comparison of the networks of one trial."""
+    """Lets the networks of one trial play the same episodes, with a budget of environment steps."""
 
     def __init__(self, spec: SweepSpec, trial: Trial, episodes: int, say: Say) -> None:
         self.remark = ""
@@ -210,21 +218,23 @@ class _Comparison:
         self._most_steps = STEPS_PER_EPISODE * max(episodes, EPISODES)
         self._steps_left = float(self._most_steps)
         self._records: list[tuple[Network, Record | str]] = []
-        """Network with its record, or the reason why it has none."""
+        """Each network that has played, with its statistics, or with the reason why it has none."""
         self._fresh: Record | None = None
 
     @property
     def episode_value(self) -> str | None:
-        """Value of an episode that the metric averages; None for other metrics."""
+        """Key of an episode's value that the metric averages.
+
+        Returns None if the metric is of another kind.
+        """
         place, _, name = self._spec.metric.rpartition("/")
         return _EPISODE_VALUES.get(name) if place in _METRIC_PREFIXES else None
 
     def compare(self, folder: Folder, cls: type[Trainable], logdir: Path) -> tuple[Network, Loaded]:
         """Let the networks play the same episodes. Returns the best network and its checkpoint.
 
-        If they cannot be compared, it is the first candidate, and `remark` has the reason.
-
-        Raises MissingCheckpoint if a driver deleted all of them.
+        If they cannot be compared, it is the first candidate, and `remark` has the reason. Raises
+        MissingCheckpoint if a driver deleted all checkpoints.
         """
         networks = candidates(self._trial)
         if not networks:
@@ -261,11 +271,14 @@ class _Comparison:
 
     @property
     def can_play(self) -> bool:
-        """False if networks have tried to play and none could."""
+        """True until networks have tried to play and none of them could."""
         return not self._records or any(isinstance(found, Record) for _, found in self._records)
 
     def check(self, trainable: Trainable, network: Network) -> str:
-        """Let the chosen network play its fresh episodes. Returns the reason if it cannot."""
+        """Let the best network play fresh episodes, and keep their statistics for the card.
+
+        Returns the reason if it cannot play, or else an empty text.
+        """
         self._say(f"fresh episodes: {network.name}")
         share = self._most_steps / (len(self._records) + 1)
         found = self._play(trainable, "fresh", share)
@@ -275,14 +288,14 @@ class _Comparison:
         return ""
 
     def _describe_partial(self, played: int, networks: int) -> str:
-        """Return the remark that the step budget ended the comparison."""
+        """Return the remark that the step budget sufficed for `played` of the networks."""
         steps = f"{self._most_steps:,} environment steps were used up"
         return f"{played} of {networks} networks were compared: {steps}"
 
     def _wins(self, network: Network, trainable: Trainable, share: float) -> bool:
-        """Let a network play a `share` of the budget of steps.
+        """Let a network play, and stop its trainable. Returns true if it is the best so far.
 
-        Returns true if it is the best so far.
+        `share` is the number of environment steps after which it begins no further episodes.
         """
         try:
             found = self._play(trainable, "compared", share)
@@ -293,7 +306,7 @@ class _Comparison:
         return max(ranked, key=lambda one: one[0])[1] is network
 
     def _rank(self, network: Network, record: Record | str) -> tuple[Any, ...]:
-        """Return a sort key: greater for a better network."""
+        """Return a sort key, greater for a better network: by its episodes, then by the metric."""
         sign = 1.0 if self._spec.mode == "max" else -1.0
         known = isinstance(record, Record)
         mean = sign * record.mean if isinstance(record, Record) else -math.inf
@@ -302,10 +315,10 @@ class _Comparison:
         return known, mean, recorded, network.saved.iteration, -network.replica.index
 
     def _play(self, trainable: Trainable, stream: str, share: float) -> Record | str:
-        """Play episodes until there are enough or the share of the steps is exhausted.
+        """Play `_episodes` episodes with seeds of the `stream`, fewer if they take `share` steps.
 
-        Returns the record, or the reason why there is none: the trainable does not play, an episode
-        fails, or a reward is not finite.
+        Returns their statistics, or the reason why there are none: the trainable does not play, an
+        episode fails, or a reward is not finite. The steps are taken from the budget.
         """
         values: list[float] = []
         steps, episode_value = 0.0, self.episode_value or "episode_reward"
@@ -330,7 +343,7 @@ class _Comparison:
         return Record.of(values, steps)
 
     def card_entry(self, remark: str) -> dict[str, Any]:
-        """Return the results of the episodes as the card's entry ``played``."""
+        """Return the entry ``played`` of the card: fresh episodes, comparison and the `remark`."""
         rows = [
             {
                 "seed_index": network.replica.index,

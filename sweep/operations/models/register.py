@@ -29,7 +29,7 @@ ONNX_NAME = "model.onnx"
 
 
 def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: str) -> str:
-    """Add the model in the folder `out` to its trial's run, as the next version of `name`.
+    """Log the model in the folder `out` to its trial's MLflow run, and register it as `name`.
 
     Returns:
         The URI of the version.
@@ -51,7 +51,7 @@ def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: 
 
 
 def find_run(context: TrackerContext, trial: int) -> str:
-    """Return the id of a trial's run in MLflow; raises as `register`."""
+    """Return the id of the MLflow run of trial number `trial`; raises as `register`."""
     if not context.uri_is_own:
         raise StorageError(
             "the file tracking-uri was written by another user; `sweep sync` accepts its server"
@@ -73,7 +73,10 @@ def find_run(context: TrackerContext, trial: int) -> str:
 def _register_version(
     context: TrackerContext, card: Mapping[str, Any], out: Path, name: str, run: str
 ) -> str:
-    """Log the model to the run, and register it. Returns the URI of the version."""
+    """Log the model to the run with the id `run`, and register it as the next version of `name`.
+
+    Returns the URI ``models:/NAME/VERSION``.
+    """
     model = log(context, card, out, run)
     client = open_client(context)
     import mlflow
@@ -93,9 +96,10 @@ def _register_version(
 
 
 def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> str:
-    """Add the model in the folder `out` and its card to a run. Returns the model's id.
+    """Log the model in the folder `out`, and its card, to the run with the id `run`.
 
-    A checkpoint has one model: one that an earlier process started is completed.
+    A checkpoint is logged once: a model that an earlier process began is completed. Returns the
+    model's id.
     """
     client = open_client(context)
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
@@ -128,7 +132,7 @@ def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -
 
 
 def onnx_file(card: Mapping[str, Any], out: Path) -> Path:
-    """Return the path of the ONNX file in an exported folder."""
+    """Return the path of the ONNX file in the folder `out` of an exported model."""
     files: Mapping[str, str] = card["files"]
     return out / files["onnx"] if "onnx" in files else out / files["mlflow"] / ONNX_NAME
 
@@ -140,9 +144,10 @@ def save(
     run: str | None = None,
     model: str | None = None,
 ) -> None:
-    """Write a model in MLflow's format into a new folder, with the ids of its run and its own.
+    """Write the ONNX model `file` in MLflow's format into a new `folder`.
 
-    Inputs and outputs are `described` as by `Trainable.describe_model`.
+    `described` has its inputs and outputs, as by `Trainable.describe_model`. `run` and `model` are
+    the ids in MLflow, if it has them.
     """
     with large_import(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MLflow warns about its own code
@@ -164,19 +169,19 @@ def save(
 
 
 def _shape(port: Mapping[str, Any], free: int) -> tuple[int, ...]:
-    """Return the shape of an input or output, with `free` for sizes that vary."""
+    """Return the shape of an input or output, with the number `free` for sizes that vary."""
     return tuple(free if isinstance(size, str) else size for size in port["shape"])
 
 
 def _example(port: Mapping[str, Any]) -> Any:
-    """Return an example of an input: zeros of batch size 1."""
+    """Return an example array for an input: zeros with one row."""
     import numpy as np
 
     return np.zeros(_shape(port, 1), port["dtype"])
 
 
 def _signature(model: Mapping[str, Any]) -> Any:
-    """Return MLflow's signature for a model's description of inputs and outputs."""
+    """Return MLflow's ModelSignature for the inputs and outputs that `model` describes."""
     import numpy as np
     from mlflow.models import ModelSignature
     from mlflow.types.schema import Schema, TensorSpec

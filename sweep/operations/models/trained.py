@@ -30,12 +30,13 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of a trial and a checkpoint."""
+    """The user's choice of a trial and of one of its checkpoints."""
 
     trial: str = "best"
     """``best``, or a trial's number."""
     checkpoint: str = "best"
-    """``best`` by the metric, ``last``, or the iteration of a checkpoint."""
+    """``best`` by the metric, ``last``, the iteration of a checkpoint as text, or
+    `networks.COMPARED`."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Restored:
 
 @contextlib.contextmanager
 def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
-    """Restore the chosen trainable in a temporary folder, and stop it at the end.
+    """Yield the chosen trainable, restored in a temporary folder; stop it at the end.
 
     Raises:
         UsageError: no such trial or checkpoint.
@@ -80,18 +81,21 @@ def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
 
 @dataclass(frozen=True)
 class CurrentTrial:
-    """A trial in the current history of its sweep."""
+    """A trial as the ledger has it now, with its sweep's spec."""
 
     spec: SweepSpec
     """Spec of the sweep."""
     trial: Trial
-    """Trial with its present state."""
+    """The trial with its present results and checkpoints."""
     versions: Mapping[str, Any]
     """Versions of the libraries with which the sweep was created."""
 
 
 def read_trial(folder: Folder, choice: str) -> CurrentTrial:
-    """Read a trial from the ledger, see `Choice`; UsageError if it does not exist."""
+    """Read a trial from the ledger: ``best``, or its number as text.
+
+    Raises UsageError if there is none.
+    """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)
@@ -100,7 +104,10 @@ def read_trial(folder: Folder, choice: str) -> CurrentTrial:
 
 
 def _restore_choice(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) -> Restored:
-    """Restore the chosen checkpoint; choose again if a driver deleted it before it was read."""
+    """Restore the chosen checkpoint of a trial's best seed.
+
+    The choice is repeated if a driver deleted the checkpoint before it was read.
+    """
     for left in reversed(range(ATTEMPTS)):
         looked = read_trial(folder, choice.trial)
         spec, trial, replica = looked.spec, looked.trial, looked.trial.leader
@@ -118,9 +125,10 @@ def _restore_choice(folder: Folder, choice: Choice, cls: type[Trainable], logdir
 
 
 def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> Trainable:
-    """Restore a trial's trainable from a checkpoint of its leader, see `Choice`.
+    """Restore a trial's trainable from a checkpoint of its best seed.
 
-    If a driver deleted the checkpoint since `trial` was read, the choice is repeated.
+    `checkpoint` is as in `Choice`. If a driver deleted it since `trial` was read, the choice is
+    repeated with the present trial.
 
     Raises:
         UsageError: no such checkpoint.
@@ -142,7 +150,7 @@ def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> T
 
 
 def load(folder: Folder, replica: Replica, saved: Saved) -> Loaded:
-    """Read a checkpoint; raises TrainableError if it is unusable."""
+    """Read a checkpoint's file or object; raises TrainableError if it is unusable."""
     return store.of_sweep(folder).replica(replica.trial, replica.index).read(saved)
 
 
@@ -154,7 +162,10 @@ def make_trainable(
     loaded: Loaded,
     logdir: Path | None,
 ) -> Trainable:
-    """Create the trainable of a replica in the state of a loaded checkpoint."""
+    """Create the trainable of a replica in the state of a loaded checkpoint.
+
+    `logdir` is the folder for its files; None for none. The caller stops it.
+    """
     seed = seed_of(spec.seed, trial.number, replica.index)
     remembered = loaded.state.get("remembered", {})
     context = TrialContext(seed, replica.name, replica.name, logdir, remembered=remembered)
@@ -168,7 +179,10 @@ def make_trainable(
 
 
 def _find_trial(history: History, folder: Folder, choice: str) -> Trial:
-    """Return the trial that `choice` names; raises BadConfig if there are several objectives."""
+    """Return the trial that `choice` names; UsageError if there is none.
+
+    Raises BadConfig for ``best`` if there are several objectives.
+    """
     trial, front = overview.asked_trial(history, folder, choice), overview.front(history)
     if choice == "best" and front is not None:
         numbers = ", ".join(map(str, front)) or "none yet"
@@ -178,7 +192,7 @@ def _find_trial(history: History, folder: Folder, choice: str) -> Trial:
 
 
 def find_checkpoint(replica: Replica, choice: str, option: str = "--checkpoint") -> Saved:
-    """Return the checkpoint that is ``best``, ``last`` or of an iteration; see `Choice`.
+    """Return the replica's checkpoint that is ``best``, ``last`` or of an iteration (as text).
 
     Raises UsageError naming the option `option` if the replica has no such checkpoint.
     """
@@ -201,7 +215,7 @@ def find_checkpoint(replica: Replica, choice: str, option: str = "--checkpoint")
 
 @dataclass(frozen=True)
 class Playing:
-    """The episodes to play, and their display."""
+    """The episodes that a policy shall play, and their display."""
 
     episodes: int
     """The number of episodes, at least 1."""
@@ -213,7 +227,10 @@ class Playing:
     """True to show the episodes on the screen."""
 
     def summary(self, played: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-        """Return the played episodes with their mean return and its interval."""
+        """Return plain data: the played episodes, their mean return and its 95 % interval.
+
+        The interval is None for one episode.
+        """
         rewards = [one["episode_reward"] for one in played]
         several = stats.mean_interval(rewards) if len(rewards) > 1 else None
         return {
@@ -227,7 +244,7 @@ class Playing:
 
 
 def play(folder: Folder, choice: Choice, playing: Playing) -> dict[str, Any]:
-    """Play fresh episodes of a trial's policy.
+    """Play fresh episodes of a trial's policy; return their results with trial and score.
 
     Raises:
         UsageError: no such trial or checkpoint, or the trainable cannot play.

@@ -58,53 +58,56 @@ _CANNOT_SAVE = "it saves no checkpoints, so its trials cannot be paused or resum
 
 @dataclass(frozen=True)
 class CutShort:
-    """The state of a test that exceeded its time limit."""
+    """The moment at which the time limit ended a smoke test."""
 
     after_s: float
-    """The time limit, in seconds."""
+    """Time limit of the test, in seconds."""
     step: str
-    """The step that was running, such as ``iteration 2``."""
+    """Name of the step that was running, such as ``iteration 2``."""
     step_s: float
-    """Seconds since the step began."""
+    """Duration of that step until the limit, in seconds."""
     untried: tuple[str, ...]
-    """The steps of `STEPS` or `WITHOUT_SAVING` that were not finished."""
+    """Texts of `STEPS` or `WITHOUT_SAVING` for the steps that had not finished."""
 
 
 @dataclass(frozen=True)
 class Lack:
-    """The results before the first one that has the metric."""
+    """The first part of a training, in which results do not have the metric."""
 
     last_without: float
-    """``time_attr`` of the last result without the metric."""
+    """Value of ``time_attr`` in the last result without the metric."""
     first_with: float | None = None
-    """``time_attr`` of the first result with the metric; None if there was none."""
+    """Value of ``time_attr`` in the first result with the metric; None if there was none."""
     iteration: int | None = None
     """Iteration of the first result with the metric."""
     episode_len: float | None = None
-    """Mean steps of the episodes in the first result with the metric, if it has them."""
+    """Mean episode length in that result, in environment steps; None if the result has none."""
 
 
 @dataclass(frozen=True)
 class SmokeTest:
-    """The results of a test."""
+    """The measurements of a trainable that was trained for a few iterations."""
 
     differences: list[str] | None
-    """Differences between the iteration after a restore and the original one, or the reason why
-    they were not compared. Empty if both are bit-identical; None if the test ended before."""
+    """Lines about values that differ between the iteration after a restore and the original one, or
+    one line with the reason why they were not compared. Empty if both are bit-identical; None if
+    the test ended before."""
     seconds: float | None = None
     """Duration of the slowest iteration, in seconds; None if nothing was measured."""
     size: int | None = None
-    """Size of one checkpoint with its segments, in bytes; None if there was none."""
+    """Size of one checkpoint with its segments, in bytes; None if none was saved."""
     advance: Mapping[str, float] | None = None
-    """The increase of each counter and of ``time_attr`` by one iteration."""
+    """Counter in results, or ``time_attr`` → its increase by one iteration; None if nothing was
+    measured."""
     keys: frozenset[str] = frozenset()
-    """The names in all results."""
+    """Names of all values that some result had."""
     results: int = 0
-    """The number of results examined; more than two if a name of the spec was missing."""
+    """Number of iterations whose results were examined; more than two if a name of the spec was
+    missing."""
     lack: Lack | None = None
-    """The results without the metric; None if the first result had it."""
+    """The training before the first result with the metric; None if the first result had it."""
     cut_short: CutShort | None = None
-    """The state at the time limit; None if the test finished."""
+    """The moment at which the time limit ended the test; None if it finished."""
 
 
 def smoke_test(
@@ -115,7 +118,7 @@ def smoke_test(
     clock: Callable[[], float] = time.monotonic,
     lanes: int | None = None,
 ) -> SmokeTest:
-    """Train, save and train on; restore and train on; compare the results of both.
+    """Train a trainable in a child process, save, restore, and compare the iteration after both.
 
     A trainable that cannot save is only trained. Times, dates and the like may differ.
 
@@ -154,16 +157,16 @@ def smoke_test(
 
 @dataclass(frozen=True, kw_only=True)
 class _Message:
-    """A message of the child process at the beginning of a step and at the end."""
+    """A message from the child process, at the beginning of each step and at the test's end."""
 
     step: str = ""
-    """The step that begins; empty at the end of the test."""
+    """Name of the step that begins; empty at the end of the test."""
     untried: tuple[str, ...] = ()
-    """The steps that are not finished yet."""
+    """Texts of `STEPS` or `WITHOUT_SAVING` for the steps that have not finished."""
     findings: SmokeTest = field(default_factory=lambda: SmokeTest(None))
-    """The results so far."""
+    """The measurements so far."""
     error: str = ""
-    """The error that the trainable raised; empty if none."""
+    """Type, message and place of the error that the trainable raised; empty if it raised none."""
 
 
 # ---- in this process ---------------------------------------------------------------------------
@@ -186,7 +189,11 @@ class _Supervisor:
         theirs.close()
 
     def supervise(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
-        """Return the results at the end or the time limit; UsageError if the trainable raised."""
+        """Wait for the end of the test, or for the time limit.
+
+        Kill the child and return the measurements. `show` is called with the progress every
+        `every_s` seconds. Raises UsageError if the trainable raised an error.
+        """
         said_at = self.began
         try:
             while self.message.step:
@@ -208,7 +215,10 @@ class _Supervisor:
         return self.message.findings
 
     def _listen(self, seconds: float) -> None:
-        """Wait for a message for at most `seconds`; UsageError if the process died."""
+        """Wait at most this many seconds for the child's next message, and store it in `message`.
+
+        Raises UsageError if the process died without one.
+        """
         connection.wait([self.pipe, self.process.sentinel], seconds)
         ended = not self.process.is_alive()  # before poll(), so its last message is in the pipe
         if self.pipe.poll():
@@ -234,7 +244,7 @@ class _Supervisor:
 
 
 def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout") -> None:
-    """Run the test in the child process, and send its messages."""
+    """Run the test in the child process, send its messages through `pipe`, and exit the process."""
     become_program()
     os.dup2(2, 1)  # standard output is reserved for the command's answer
     try:
@@ -248,41 +258,41 @@ def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout") -> None:
 
 @dataclass(kw_only=True)
 class _Tryout:
-    """The test in the child process, with its results so far."""
+    """The settings of a smoke test with its state and measurements; sent to the child process."""
 
     trainable: str
     """Name of the trainable in the spec."""
     paths: tuple[str, ...]
-    """Folders that are searched for modules."""
+    """Folders in which Python modules of the trainable are searched."""
     config: Mapping[str, Any]
     """Settings of the trainable."""
     seed: int
-    """Seed of the trainable."""
+    """Seed that the trainable gets."""
     folder: Path
-    """Folder of the trainable's files."""
+    """Temporary folder for the trainable's files."""
     counters: tuple[str, ...]
-    """Names of the counters in results, including ``time_attr``."""
+    """Names of counters in results whose increase is measured, including ``time_attr``."""
     result_names: frozenset[str]
-    """Names of the results that the spec uses."""
+    """Names of results that the spec uses: the metric and those of ``stop``."""
     metric: tuple[str, str]
-    """The optimised metric and ``time_attr``."""
+    """Name of the optimised metric, and ``time_attr``, the result that the scheduler counts."""
     objectives: tuple[str, ...]
     """The names of further objectives."""
     saves: bool
     """True if the trainable can save."""
     findings: SmokeTest
-    """The results so far."""
+    """The measurements so far, replaced after each iteration."""
     lanes: int = 1
-    """Number of trials that train together."""
+    """Number of trials that train together as lanes of one program; 1 for a single trial."""
     neighbours: list[Trainable] = field(default_factory=list)
-    """The other trainables that train together with the tested one."""
+    """Trainables of the other lanes, with other seeds."""
     step: int = _TO_A_CHECKPOINT
     """Index of the current step in `STEPS`."""
     last_result: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
-    """The newest result of the original trainable."""
+    """Newest result of the trainable before the restore, with which the next one is compared."""
 
     def run(self, say: Callable[[_Message], None]) -> None:
-        """Run all steps, and send a message to `say` at the beginning of each."""
+        """Run all steps of the test; `say` is called with a message at the beginning of each."""
         self.say = say
         self._announce("importing it")
         cls = plugins.find_trainable(self.trainable, self.paths)
@@ -324,33 +334,39 @@ class _Tryout:
             self._stop(restored)
 
     def _make(self, cls: type[Trainable], context: TrialContext) -> Trainable:
-        """Return the trainable that trains to a checkpoint, and create its neighbours."""
+        """Create the tested trainable, and those of the other lanes in `neighbours`.
+
+        Return the tested one.
+        """
         made = cls(self.config, context)
         seeds = [rng.integer(self.seed, "neighbour", number) for number in range(1, self.lanes)]
         self.neighbours = [cls(self.config, replace(context, seed=seed)) for seed in seeds]
         return made
 
     def _stop(self, trainable: Trainable) -> None:
-        """Stop the trainable and its neighbours."""
+        """Stop the trainable and those of the other lanes."""
         self._announce("ending it")
         trainable.stop()
         while self.neighbours:
             self.neighbours.pop().stop()
 
     def message(self, name: str) -> _Message:
-        """Return the message for the beginning of the step `name`."""
+        """Return the message that says that the step called `name` begins."""
         alone = WITHOUT_SAVING[1:] if self.step == _LATER else WITHOUT_SAVING
         return _Message(
             step=name, untried=STEPS[self.step :] if self.saves else alone, findings=self.findings
         )
 
     def _announce(self, name: str, step: int | None = None) -> None:
-        """Send the message for the beginning of the step `name`."""
+        """Send the message that the step called `name` begins.
+
+        Set `step` to its index if that is given.
+        """
         self.step = self.step if step is None else step
         self.say(self.message(name))
 
     def _train_alone(self, trainable: Trainable) -> None:
-        """Train two iterations, or one if the first is the last."""
+        """Train two iterations, or one if it ends the trial, and further ones for missing names."""
         result = self._train(trainable)
         if result.get("done") is not True:
             result = self._train(trainable)
@@ -358,7 +374,10 @@ class _Tryout:
         self._train_until_found(trainable, self._missing(result), result)
 
     def _train_to_checkpoint(self, trainable: Trainable) -> dict[str, Any]:
-        """Train to the first checkpoint. Returns the last result."""
+        """Train until the trainable can be saved or ends.
+
+        Return the flat result of the last iteration. Stops after `MOST_ITERATIONS`.
+        """
         result = self._train(trainable)
         for _ in range(1, MOST_ITERATIONS):
             if trainable.at_checkpoint or result.get("done") is True:
@@ -367,7 +386,10 @@ class _Tryout:
         return result
 
     def _train(self, trainable: Trainable) -> dict[str, Any]:
-        """Train one iteration, also of the neighbours. Returns its flat result."""
+        """Train one iteration in all lanes, and record its measurements.
+
+        Returns its flat result.
+        """
         self._announce(f"iteration {trainable.iteration + 1}")
         began = time.perf_counter()
         if self.neighbours:
@@ -383,7 +405,10 @@ class _Tryout:
         return result
 
     def _measure(self, result: dict[str, Any], seconds: float) -> None:
-        """Record the duration of an iteration and the increase of the counters."""
+        """Record the duration of an iteration, in seconds, and the increase of the counters.
+
+        Iterations that only search for missing names are not recorded.
+        """
         if self.step <= _ONE_MORE:
             advance = _advance(self.last_result, result, self.counters)
             self.findings = replace(self.findings, advance=advance, seconds=seconds)
@@ -395,7 +420,10 @@ class _Tryout:
     def _train_until_found(
         self, trainable: Trainable, missing: Iterable[str], latest: Mapping[str, Any]
     ) -> None:
-        """Train until results have had all `missing` names; not every result has an evaluation."""
+        """Train until each name in `missing` was in a result; not every result has an evaluation.
+
+        Ends also with the trial, after `LATER_S` seconds and at `MOST_ITERATIONS`.
+        """
         lacking, done = set(missing), latest.get("done") is True
         end_at = time.monotonic() + LATER_S
         while lacking and not done and trainable.iteration < MOST_ITERATIONS:
@@ -405,11 +433,14 @@ class _Tryout:
             lacking, done = lacking - self._names_in(result), result.get("done") is True
 
     def _missing(self, *results: Mapping[str, Any]) -> set[str]:
-        """Return the names of results in the spec that none of `results` has."""
+        """Return those names of `result_names` that none of the given results has."""
         return set(self.result_names).difference(*map(self._names_in, results))
 
     def _names_in(self, result: Mapping[str, Any]) -> set[str]:
-        """Return the names in a result; the metric only if it is a number."""
+        """Return the names of a result's values.
+
+        The metric's only if its value is a finite number.
+        """
         metric, _ = self.metric
         return {name for name in result if name != metric or is_known(to_number(result[name]))}
 
@@ -417,7 +448,10 @@ class _Tryout:
 def _lack(
     before: Lack | None, result: Mapping[str, Any], metric: str, time_attr: str
 ) -> Lack | None:
-    """Return `before`, updated by one more result; None while each result had the metric."""
+    """Return the training without the metric, `before` extended by one more result.
+
+    Returns None while each result had the metric.
+    """
     at = to_number(result.get(time_attr))
     if at is None or (before and before.first_with is not None):
         return before
@@ -430,7 +464,7 @@ def _lack(
 
 
 def _nothing_to_compare(trainable: Trainable) -> str:
-    """Return why no iteration can be compared after a restore; empty if one can."""
+    """Return the reason why there is no iteration to compare with one after a restore."""
     if trainable.at_checkpoint:
         return "it ends at its first checkpoint, so there is no later iteration to compare"
     if trainable.iteration < MOST_ITERATIONS:
@@ -441,7 +475,7 @@ def _nothing_to_compare(trainable: Trainable) -> str:
 def _advance(
     first: Mapping[str, Any], second: Mapping[str, Any], counters: tuple[str, ...]
 ) -> dict[str, float]:
-    """Return the increase of each counter between two results."""
+    """Return counter → its increase from the first to the second result, if it increased."""
     found = {}
     for key in counters:
         before, after = to_number(first.get(key)), to_number(second.get(key))
@@ -459,7 +493,7 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _differences(expected: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each value that differs between two results."""
+    """Return a line for each value that differs between two results, except times and dates."""
     missing = "absent"
     return [
         f"{key}: {shorten(expected.get(key, missing))} without, "

@@ -31,7 +31,10 @@ from trainables.errors import printable, shorten
 
 
 def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
-    """Return warnings, one line each; an empty list if nothing was tested."""
+    """Return warnings about names that no result had, and about rungs that have no effect.
+
+    Each is one line; there are none if nothing was measured.
+    """
     if not smoke.keys:
         return []
     spec, scheduler = resolved.spec, resolved.scheduler
@@ -48,11 +51,14 @@ def _missing(key: str, name: str, smoke: SmokeTest) -> str:
     known = [key for key in smoke.keys if key.split("/")[0] not in VOLATILE_KEYS]
     later = "" if key == "scheduler.time_attr" else first_result.LATER
     seen = f"the first {smoke.results} results have"
-    return first_result.missing(key, name, known, seen, "they have") + later
+    return first_result.missing_result_text(key, name, known, seen, "they have") + later
 
 
 def _low_rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
-    """Return a warning if rungs lie below the first iteration, so a trial passes all at once."""
+    """Return a warning if one iteration passes rungs, so that trials are not compared there.
+
+    The list is empty otherwise.
+    """
     scheduler = resolved.scheduler
     step = (smoke.advance or {}).get(scheduler.time_attr)
     below = [level for level in scheduler.levels if step is not None and level < step]
@@ -67,7 +73,10 @@ def _low_rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
 
 
 def _before_metric(resolved: Resolved, smoke: SmokeTest) -> list[str]:
-    """Return a warning if rungs lie before the first result with the metric."""
+    """Return a warning if trials reach rungs before their first result with the metric.
+
+    The list is empty otherwise.
+    """
     scheduler, metric, lack = resolved.scheduler, resolved.spec.metric, smoke.lack
     if lack is None or not (early := [at for at in scheduler.levels if at <= lack.last_without]):
         return []
@@ -98,7 +107,10 @@ MOST_POINTS = 2000
 
 
 def count_points(space: Space) -> int | None:
-    """Return the number of points, or None if it is infinite or not countable in 63 bits."""
+    """Return the number of points in the space.
+
+    Returns None if it is infinite or more than 63 bits hold.
+    """
     try:
         found = Points(space).count
     except BadSpace:
@@ -107,7 +119,12 @@ def count_points(space: Space) -> int | None:
 
 
 def space_warnings(space: Space, trials: int) -> list[str]:
-    """Return warnings, one line each, about a space of which `trials` points are tried."""
+    """Return warnings, one line each, about points and parameters of the space.
+
+    They are about too few points for `trials`, parameters that are never used, and points that give
+    equal settings. Up to `MOST_POINTS` points are tried, drawn with a fixed seed from a larger
+    space.
+    """
     number = count_points(space)
     warnings = []
     if number is not None and number < trials:
@@ -116,7 +133,7 @@ def space_warnings(space: Space, trials: int) -> list[str]:
         points, everything = Points(space), []
         for index in range(number):
             with contextlib.suppress(BadSpace):  # an expression has no value at this point
-                everything.append(points.nth(index))
+                everything.append(points.at_index(index))
         return [
             *warnings,
             *_unused_parameters(space, everything, "at any point"),
@@ -129,7 +146,10 @@ def space_warnings(space: Space, trials: int) -> list[str]:
 
 
 def _unused_parameters(space: Space, points: list[Settings], description: str) -> list[str]:
-    """Return a warning for each parameter that no point has; `description` describes the points."""
+    """Return a warning for each parameter that none of `points` has.
+
+    `description` says which points these are.
+    """
     there = {name for point in points for name in (*point.searched, *point.settings)}
     lines = []
     for name, parameter in space.parameters.items():
@@ -170,10 +190,11 @@ LANES = 2
 def estimate_costs(
     resolved: Resolved, smoke: SmokeTest, jobs: int, lanes: int | None = None
 ) -> dict[str, Any] | None:
-    """Return the costs as plain data, or None if nothing was measured.
+    """Return largest and expected costs of the sweep as plain data; None if nothing was measured.
 
-    A value is None if nothing bounds a trial or its results do not count it. If `lanes` trials were
-    measured together, the duration of an iteration is scaled to `jobs` lanes, as on a CPU.
+    Steps, seconds and bytes of a trial, and of the sweep with `jobs` trials at once. A value is
+    None if nothing bounds a trial or its results do not count it. If `lanes` trials were measured
+    together, the duration of an iteration is scaled to `jobs` lanes, as on a CPU.
     """
     spec, scheduler = resolved.spec, resolved.scheduler
     if smoke.seconds is None:
@@ -213,12 +234,12 @@ def _iterations(
     levels: Sequence[float],
     advance: Mapping[str, float],
 ) -> int | None:
-    """Return the iterations of a trial that is never stopped early, or None if unbounded.
+    """Return the number of iterations of a trial that is never stopped early; None if unbounded.
 
     Args:
         stop: result → value at which a trial ends.
         time_attr: result that the scheduler counts.
-        levels: rungs of the scheduler; a trial ends at the last one.
+        levels: rungs of the scheduler, ascending; a trial ends at the last one.
         advance: result → its increase by one iteration.
     """
     bounds = list(stop.items())
@@ -229,7 +250,10 @@ def _iterations(
 
 
 def _halving_share(trials: int, levels: Sequence[float]) -> float:
-    """Return the work under successive halving as a share of running all trials to the end."""
+    """Return the training under successive halving, as a share of training all trials to the end.
+
+    `levels` are the rungs, ascending; without any, it is 1.
+    """
     if not levels or levels[-1] <= 0:
         return 1.0
     work = trials * levels[0]
@@ -239,9 +263,9 @@ def _halving_share(trials: int, levels: Sequence[float]) -> float:
 
 
 def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
-    """Return the expected work as a share, 0 to 1, of training all `runs` to the top level.
+    """Return the training that the scheduler expects, as a share of training all `runs` to the end.
 
-    Returns None if the scheduler does not predict its work or has no levels.
+    It is from 0 to 1. Returns None if the scheduler does not predict its work or has no levels.
     """
     past = History(resolved.objective)
     past.wanted = resolved.spec.trials
@@ -250,7 +274,9 @@ def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
 
 
 def preview(resolved: Resolved, jobs: int | None, pool: str = pools.DEFAULT) -> dict[str, Any]:
-    """Return the expanded space, the rungs, sample settings and the number of slots.
+    """Return what can be said of a sweep without training, as plain data.
+
+    This is the expanded space, rungs, sample settings, number of slots and warnings.
 
     Raises:
         SweepError: the pool does not exist, or it needs lanes, which the trainable does not have.
@@ -294,7 +320,10 @@ def validation(
     every_s: float,
     pool: str = pools.DEFAULT,
 ) -> dict[str, Any]:
-    """Return `preview` with the results of a smoke test of the trainable."""
+    """Return the data of `preview`, with the warnings, costs and differences of a smoke test.
+
+    `longest_s`, `show` and `every_s` are as in `smoke_test`.
+    """
     previewed = preview(resolved, jobs, pool)
     lanes = LANES if pools.has_lanes(pool, resolved.paths) else None
     smoke = smoke_test(resolved, longest_s, show, every_s, lanes=lanes)

@@ -19,18 +19,19 @@ Cell = tuple[str, int | None]
 
 @dataclass(frozen=True)
 class Picture:
-    """Rows of cells, top first, and the ends of both axes."""
+    """A drawing of curves in characters, with the ends of both axes."""
 
     rows: list[list[Cell]]
-    """Rows of characters with their colours, top first."""
+    """Lines of the drawing, top first; a cell is a character and the index of its topmost curve or
+    None."""
     times: tuple[float, float]
-    """Ends of the horizontal axis."""
+    """Least and greatest time, which are the ends of the horizontal axis."""
     values: tuple[float, float]
-    """Ends of the vertical axis."""
+    """Least and greatest value, which are the ends of the vertical axis."""
 
 
 def draw(curves: Sequence[Curve], width: int, height: int) -> Picture:
-    """Return the curves drawn on `width` by `height` characters; later ones are on top."""
+    """Draw curves on `width` by `height` characters; later ones are on top."""
     points = [point for curve in curves for point in curve.points]
     times, values = _ends([t for t, _ in points]), _ends([v for _, v in points])
     bits = [[0] * width for _ in range(height)]
@@ -51,12 +52,12 @@ def draw(curves: Sequence[Curve], width: int, height: int) -> Picture:
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """Return minimum and maximum of some values."""
+    """Return minimum and maximum of some values; 0 and 1 if there are none."""
     return min(values, default=0.0), max(values, default=1.0)
 
 
 def _place(value: float, ends: tuple[float, float], count: int) -> int:
-    """Return the index of the interval, of `count` equal ones, that contains a value."""
+    """Return the index from 0 to `count` - 1 of a value's dot on an axis with these ends."""
     low, high = ends[0] / 2, ends[1] / 2  # the difference may overflow
     if high <= low:
         return count // 2
@@ -65,7 +66,7 @@ def _place(value: float, ends: tuple[float, float], count: int) -> int:
 
 
 def _line(dots: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield all dots on the lines between successive dots."""
+    """Yield the column and row of each dot on the straight lines between successive dots."""
     yield from dots[:1]
     for (x, y), (to_x, to_y) in pairwise(dots):
         steps = max(abs(to_x - x), abs(to_y - y))

@@ -26,13 +26,13 @@ MOST_SETTINGS = 12
 MOST_TRIALS = 1000
 
 
-def short(value: float | None) -> float | None:
-    """Return a number with six digits, or None if it is not finite."""
+def round_to_6_digits(value: float | None) -> float | None:
+    """Return a number rounded to six significant digits; None if it is None or not finite."""
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
 def learning(sweep: Sweep) -> Data | None:
-    """Return the data of the learning curves."""
+    """Return the data of the picture of learning curves; None if no trial has a curve."""
     all_curves = curves(sweep)
     if not all_curves.drawn:
         return None
@@ -42,34 +42,41 @@ def learning(sweep: Sweep) -> Data | None:
         "trials": all_curves.trials,
         "points": all_curves.points,
         "shown": all_curves.shown,
-        "ends": [short(end) for end in _earlier_ends(sweep)],
+        "ends": [round_to_6_digits(end) for end in _earlier_ends(sweep)],
     }
 
 
 def _earlier_ends(sweep: Sweep) -> list[float]:
-    """Return the ends of curves before the end was moved, on the axis of time."""
+    """Return the former ends of training, in units of `time_attr`, that a user has changed."""
     time_attr = sweep.history.objective.time_attr
     ends = [one.before[time_attr] for one in sweep.changes if time_attr in one.before]
     return [float(end) for end in ends if _is_number(end)]
 
 
 def _curve(curve: Curve) -> Data:
-    """Return the data of one curve."""
+    """Return points, interval and rank of one curve as data for the page."""
     data: Data = {
         "trial": curve.trial,
-        "x": [short(time) for time, _ in curve.points],
-        "y": [short(value) for _, value in curve.points],
+        "x": [round_to_6_digits(time) for time, _ in curve.points],
+        "y": [round_to_6_digits(value) for _, value in curve.points],
         "place": curve.place,
         "early": curve.ended_early,
     }
     if curve.low:
-        low, high = [short(v) for v in curve.low], [short(v) for v in curve.high]
+        low, high = (
+            [round_to_6_digits(v) for v in curve.low],
+            [round_to_6_digits(v) for v in curve.high],
+        )
         data |= {"low": low, "high": high, "seeds": curve.seeds}
     return data
 
 
 def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
-    """Return the data of the picture of scores over time, with the best feasible score so far."""
+    """Return the data of the picture of each trial's score by the time of its last result.
+
+    The times are in seconds on the `clock`. The data also has the best feasible score so far.
+    Returns None with fewer than two scored trials.
+    """
     reported = {
         record.event.trial: record.time
         for record in sweep.records
@@ -92,43 +99,51 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
             steps.append((at, trial))
     drawn = _select_evenly(rows, MOST_TRIALS)
     return {
-        "x": [short(at) for at, _ in drawn],
-        "y": [short(trial.score) for _, trial in drawn],
+        "x": [round_to_6_digits(at) for at, _ in drawn],
+        "y": [round_to_6_digits(trial.score) for _, trial in drawn],
         "trials": [trial.number for _, trial in drawn],
         "early": [trial.status is not Status.COMPLETED for _, trial in drawn],
         "scored": len(rows),
         "best": {
-            "x": [short(at) for at, _ in steps],
-            "y": [short(trial.score) for _, trial in steps],
+            "x": [round_to_6_digits(at) for at, _ in steps],
+            "y": [round_to_6_digits(trial.score) for _, trial in steps],
             "trials": [trial.number for _, trial in steps],
         },
-        "end": short(clock.total),
-        "changes": [[short(clock.seconds_until(one.time)), one.key] for one in sweep.changes],
+        "end": round_to_6_digits(clock.total),
+        "changes": [
+            [round_to_6_digits(clock.seconds_until(one.time)), one.key] for one in sweep.changes
+        ],
     }
 
 
 def _select_evenly(rows: Sequence[Any], limit: int) -> list[Any]:
-    """Return at most `limit` rows, evenly selected."""
+    """Return all rows, or `limit` of them at equal distances."""
     if len(rows) <= limit:
         return list(rows)
     return [rows[place * len(rows) // limit] for place in range(limit)]
 
 
 def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
-    """Return the data of parallel coordinates: trials with scores, worst first, and axes."""
+    """Return the data of parallel coordinates: scored trials, worst first, and an axis per setting.
+
+    `names` are the settings in the order of their axes. Returns None with fewer than two scored
+    trials.
+    """
     ranked = [trial for trial in sweep.history.ranked() if is_finite(trial.score)]
     if len(ranked) < 2 or not names:
         return None
     chosen = [*ranked[:100], *_select_evenly(ranked[100:], MOST_TRIALS - 100)]
     chosen.reverse()
     space = sweep.spec.space
-    axes = [_axis(name, space.role(name), chosen) for name in names[:MOST_SETTINGS]]
+    axes = [_axis(name, space.domain_of(name), chosen) for name in names[:MOST_SETTINGS]]
     levels = sweep.aim.levels
     place = {trial.number: place for place, trial in enumerate(ranked)}
     return {
         "trials": [trial.number for trial in chosen],
-        "scores": [short(trial.score) for trial in chosen],
-        "better": [short(1 - place[t.number] / max(1, len(ranked) - 1)) for t in chosen],
+        "scores": [round_to_6_digits(trial.score) for trial in chosen],
+        "better": [
+            round_to_6_digits(1 - place[t.number] / max(1, len(ranked) - 1)) for t in chosen
+        ],
         "rung": [_rung(trial, levels) for trial in chosen],
         "axes": axes,
         "since": sweep.first_of_space,
@@ -138,14 +153,20 @@ def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
 
 
 def _rung(trial: Trial, levels: Sequence[float]) -> int:
-    """Return the number of levels that a trial reached; a completed trial all, or 1."""
+    """Return the number of rungs that a trial reached.
+
+    Without rungs it is 1 for a completed trial and 0 for others.
+    """
     if not levels or trial.status is Status.COMPLETED:
         return max(1, len(levels)) if trial.status is Status.COMPLETED else 0
     return sum(trial.reached(level) for level in levels)
 
 
 def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
-    """Return the axis of a setting: values as numbers or as indices of labels, None if inactive."""
+    """Return the data of a setting's axis, with each trial's value, None if it is inactive there.
+
+    Values are numbers, or for choices the indices of their labels.
+    """
     found = [trial.searched[name] for trial in trials if name in trial.searched]
     listed = isinstance(domain, Choice | Ordinal)
     if listed or not all(map(_is_number, found)):
@@ -158,7 +179,7 @@ def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
             for trial in trials
         ]
         return {"name": name, "labels": [_label(key) for key in labels], "values": values}
-    numbers = [short(float(value)) for value in found]
+    numbers = [round_to_6_digits(float(value)) for value in found]
     low, high = _ends(domain, [n for n in numbers if n is not None])
     return {
         "name": name,
@@ -166,7 +187,7 @@ def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
         "low": low,
         "high": high,
         "values": [
-            short(float(trial.searched[name])) if name in trial.searched else None
+            round_to_6_digits(float(trial.searched[name])) if name in trial.searched else None
             for trial in trials
         ],
     }
@@ -178,7 +199,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _ends(domain: Domain, values: Sequence[float]) -> tuple[float, float]:
-    """Return the least and the greatest value of an axis."""
+    """Return least and greatest value of an axis; it contains the domain if that is bounded."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     if isinstance(domain, Float | Int):
         low, high = min(low, domain.low), max(high, domain.high)
@@ -186,28 +207,33 @@ def _ends(domain: Domain, values: Sequence[float]) -> tuple[float, float]:
 
 
 def _label(key: str) -> str:
-    """Return a short label for a choice."""
+    """Return a choice's label of at most 24 characters; `key` is the choice in JSON."""
     text = key[1:-1] if key.startswith('"') else key
     return text if len(text) <= 24 else f"{text[:23]}…"
 
 
 def importance(result: Importance, causes: Causes) -> Data | None:
-    """Return the picture of the importance of settings and pairs, in total and by level."""
+    """Return the data of the picture of the importance of settings and pairs.
+
+    It has the shares in total and at each level. Returns None if no share reaches half a percent.
+    """
     shares = {names: share for names, share in result.shares.items() if share >= 0.005}
     if not shares:
         return None
     top = list(shares)[:10]
     return {
         "names": [list(names) for names in top],
-        "shares": [short(shares[names]) for names in top],
-        "unexplained": short(result.unexplained),
-        "causes": [{"name": name, "share": short(share)} for name, share in _parts(causes)],
+        "shares": [round_to_6_digits(shares[names]) for names in top],
+        "unexplained": round_to_6_digits(result.unexplained),
+        "causes": [
+            {"name": name, "share": round_to_6_digits(share)} for name, share in _parts(causes)
+        ],
         "gained": result.gained,
         "levels": [
             {
-                "at": "end" if math.isinf(level.at) else formatting.count(level.at),
+                "at": "end" if math.isinf(level.time) else formatting.count(level.time),
                 "trials": level.trials,
-                "shares": [short(level.shares.get(names, 0.0)) for names in top],
+                "shares": [round_to_6_digits(level.shares.get(names, 0.0)) for names in top],
             }
             for level in result.levels
         ],
@@ -215,7 +241,7 @@ def importance(result: Importance, causes: Causes) -> Data | None:
 
 
 def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
-    """Yield name and share of each cause that is not a setting and has a share."""
+    """Yield name and share of each cause of differences that no setting explains."""
     seeds, evaluations = causes.seeds, causes.evaluations
     if seeds:
         yield ("seed" if evaluations is not None else "seed and evaluation"), seeds
@@ -228,44 +254,63 @@ def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
 
 
 def contour(model: Model, first: str, second: str) -> Data:
-    """Return the data of a picture: the joint effect of two settings."""
+    """Return the data of the picture of the joint effect of two settings, given by their names."""
     surface = model.surface(first, second)
     axes: list[Data] = []
     for name, values in zip(surface.names, surface.values, strict=True):
-        domain = model.space.role(name)
+        domain = model.space.domain_of(name)
         if isinstance(domain, Choice | Ordinal):
             labels = [_label(choice_key(value)) for value in values]
             axes.append({"name": name, "labels": labels, "values": list(range(len(labels)))})
         else:
             log = bool(domain.log and min(values) > 0)
-            axes.append({"name": name, "log": log, "values": [short(float(v)) for v in values]})
-    return {"axes": axes, "z": [[short(v) for v in row] for row in surface.better_than.tolist()]}
+            axes.append(
+                {"name": name, "log": log, "values": [round_to_6_digits(float(v)) for v in values]}
+            )
+    return {
+        "axes": axes,
+        "z": [[round_to_6_digits(v) for v in row] for row in surface.better_than.tolist()],
+    }
 
 
 def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
-    """Return the data of a picture: slices by slot, rungs, and the use of time."""
+    """Return the data of the pictures of time: slices by slot, trials by rung, use of the slots.
+
+    Returns None before the first slice.
+    """
     bars = timeline.bars(sweep, clock)
     if not bars:
         return None
-    shown = timeline.joined(bars)
+    shown = timeline.merge_bars(bars)
     levels = [formatting.count(level) for level in sweep.aim.levels]
     terms = [record.time for record in sweep.records if isinstance(record.event, TermBegan)]
     return {
         "lanes": timeline.lanes(bars),
         "bars": [
-            [short(b.start), short(b.end), b.lane, b.rung, b.replica, b.reason] for b in shown
+            [
+                round_to_6_digits(b.start),
+                round_to_6_digits(b.end),
+                b.lane,
+                b.rung,
+                b.replica,
+                b.reason,
+            ]
+            for b in shown
         ],
         "slices": len(bars),
         "levels": levels,
-        "terms": [short(clock.seconds_until(began)) for began in terms[1:]],
-        "end": short(clock.total),
+        "terms": [round_to_6_digits(clock.seconds_until(began)) for began in terms[1:]],
+        "end": round_to_6_digits(clock.total),
         "rungs": timeline.rungs(sweep),
-        "spent": timeline.spent(sweep, bars, clock),
+        "spent": timeline.time_use(sweep, bars, clock),
     }
 
 
 def lineage(sweep: Sweep) -> Data | None:
-    """Return the data of a picture of families: a line for each trial, family by family."""
+    """Return the data of the picture of families: a line for each trial, below its parent's.
+
+    Returns None if no trial has a parent.
+    """
     trials = sweep.history.trials
     if all(trial.parent is None for trial in trials):
         return None
@@ -289,9 +334,9 @@ def lineage(sweep: Sweep) -> Data | None:
             {
                 "trial": trial.number,
                 "row": row[trial.number],
-                "from": short(birth.time) if birth else 0.0,
-                "to": short(trial.time),
-                "score": short(trial.score),
+                "from": round_to_6_digits(birth.time) if birth else 0.0,
+                "to": round_to_6_digits(trial.time),
+                "score": round_to_6_digits(trial.score),
                 "parent": trial.parent,
                 "best": trial.number in path,
                 "settings": formatting.settings(trial.searched),
@@ -301,7 +346,10 @@ def lineage(sweep: Sweep) -> Data | None:
 
 
 def fronts(sweep: Sweep) -> list[Data]:
-    """Return a picture for each further objective: the metric against it, with the front marked."""
+    """Return the data of a picture for each further objective: each trial's metric against it.
+
+    Trials on the front are marked.
+    """
     objective = sweep.history.objective
     on_front = {trial.number for trial in sweep.history.front()} if objective.objectives else set()
     shown = []
@@ -323,8 +371,8 @@ def fronts(sweep: Sweep) -> list[Data]:
                     "mode": mode,
                     "scored": scored,
                     "trials": [trial.number for trial, _ in rows],
-                    "x": [short(other) for _, other in rows],
-                    "y": [short(trial.score) for trial, _ in rows],
+                    "x": [round_to_6_digits(other) for _, other in rows],
+                    "y": [round_to_6_digits(trial.score) for trial, _ in rows],
                     "front": [trial.number in on_front for trial, _ in rows],
                     "breaks": [not trial.feasible for trial, _ in rows],
                     "settings": [formatting.settings(trial.searched) for trial, _ in rows],

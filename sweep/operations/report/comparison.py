@@ -11,16 +11,16 @@ from sweep.history.replica import Replica
 from sweep.history.results import to_number
 from sweep.history.trial import Trial
 from sweep.operations.report import page, sections
-from sweep.operations.report.charts import short
+from sweep.operations.report.charts import round_to_6_digits
 from sweep.operations.report.curves import (
     FINE,
     Times,
     curve_of,
     curve_times,
     is_finite,
-    replayed,
-    thinned_indices,
-    training,
+    replay_results,
+    thin_indices,
+    training_axis,
 )
 from sweep.operations.report.markup import Child, Markup, escape, table, tag
 from sweep.operations.report.sections import Section
@@ -32,9 +32,10 @@ Data = dict[str, Any]
 
 
 def build(sweeps: Sequence[Sweep], now: float) -> str:
-    """Return the page of several sweeps, which were read with their curves, at the time `now`.
+    """Return the HTML page that shows several sweeps side by side.
 
-    Raises UsageError if a sweep is named twice, or has another metric or mode than the first.
+    The sweeps were read with their curves; `now` is the present time in seconds since 1970. Raises
+    UsageError if a sweep is named twice, or has another metric or mode than the first.
     """
     compared = comparison.compare(sweeps)
     data: Data = {
@@ -50,7 +51,7 @@ def build(sweeps: Sequence[Sweep], now: float) -> str:
     body = [
         _head(compared),
         sections.navigation(shown),
-        tag("main", map(sections.shown, shown)),
+        tag("main", map(sections.render, shown)),
         tag("footer", tag("p", f"Written {written} by sweep {__version__}.")),
     ]
     return page.document(", ".join(names), body, data)
@@ -60,10 +61,10 @@ def build(sweeps: Sequence[Sweep], now: float) -> str:
 
 
 def best_curves(sweeps: Sequence[Sweep]) -> Data | None:
-    """Return the learning curves of the best trials, or None if none has one.
+    """Return the data of the picture of each sweep's best trial; None if none has a curve.
 
-    The horizontal axis is what the sweeps have in common: their time attribute if it is the same,
-    else environment steps if all report them, else iterations.
+    The horizontal axis is one that the sweeps have in common: their time attribute if it is the
+    same, else environment steps if all report them, else iterations.
     """
     name, times = _axis(sweeps)
     drawn = []
@@ -76,18 +77,21 @@ def best_curves(sweeps: Sequence[Sweep]) -> Data | None:
             "name": sweep.folder.name,
             "place": place,
             "trial": curve.trial,
-            "x": [short(at) for at, _ in curve.points],
-            "y": [short(value) for _, value in curve.points],
+            "x": [round_to_6_digits(at) for at, _ in curve.points],
+            "y": [round_to_6_digits(value) for _, value in curve.points],
         }
         if curve.low:
-            data["low"] = [short(value) for value in curve.low]
-            data["high"] = [short(value) for value in curve.high]
+            data["low"] = [round_to_6_digits(value) for value in curve.low]
+            data["high"] = [round_to_6_digits(value) for value in curve.high]
         drawn.append(data)
     return {"time": name, "curves": drawn} if drawn else None
 
 
 def _axis(sweeps: Sequence[Sweep]) -> tuple[str, Times]:
-    """Return name and values of the horizontal axis that the curves of all sweeps can share."""
+    """Return name and function of the horizontal axis that the curves of all sweeps can share.
+
+    The function returns a replica's values on the axis.
+    """
     first, *others = {sweep.history.objective.time_attr: None for sweep in sweeps}
     if not others:
         return first, curve_times
@@ -97,7 +101,7 @@ def _axis(sweeps: Sequence[Sweep]) -> tuple[str, Times]:
 
 
 def _steps(replica: Replica) -> Sequence[float]:
-    """Return the environment steps at each point of a curve, with those of its ancestors."""
+    """Return the environment steps at each point of a replica's curve, its ancestors' included."""
     own = list(accumulate(point.steps for point in replica.curve))
     total = to_number(replica.last_metrics.get(STEPS))
     before = 0.0 if total is None or not own else max(0.0, total - own[-1])
@@ -105,29 +109,29 @@ def _steps(replica: Replica) -> Sequence[float]:
 
 
 def _iterations(replica: Replica) -> Sequence[float]:
-    """Return the iteration at each point of a curve."""
+    """Return the iteration at each point of a replica's curve."""
     return [float(point.iteration) for point in replica.curve]
 
 
 def best_scores(sweeps: Sequence[Sweep]) -> Data | None:
-    """Return each sweep's best score at each moment against the training of all its trials so far.
+    """Return the data of the picture of each sweep's best score against the training so far.
 
-    Training is counted in environment steps if all sweeps report them, else in seconds. Returns
-    None if no trial has a score.
+    Training of all trials is counted in environment steps if all sweeps report them, else in
+    seconds. Returns None if no trial has a score.
     """
-    unit, training_of = training(sweeps)
+    unit, training_of = training_axis(sweeps)
     curves = []
     for place, sweep in enumerate(sweeps):
         rows = _best_scores(sweep, training_of)
-        kept = [rows[index] for index in thinned_indices([(x, y) for x, y, _ in rows], FINE)]
+        kept = [rows[index] for index in thin_indices([(x, y) for x, y, _ in rows], FINE)]
         if not kept:
             continue
         curves.append(
             {
                 "name": sweep.folder.name,
                 "place": place,
-                "x": [short(x) for x, _, _ in kept],
-                "y": [short(y) for _, y, _ in kept],
+                "x": [round_to_6_digits(x) for x, _, _ in kept],
+                "y": [round_to_6_digits(y) for _, y, _ in kept],
                 "trials": [trial for _, _, trial in kept],
             }
         )
@@ -139,16 +143,17 @@ def best_scores(sweeps: Sequence[Sweep]) -> Data | None:
 def _best_scores(
     sweep: Sweep, training_of: Callable[[Trial], float]
 ) -> list[tuple[float, float, int]]:
-    """Return training so far, the best score of that moment and its trial, whenever it changed.
+    """Return (training so far, best score, its trial) whenever the best score changed.
 
-    The last entry is the present state. A score falls where the trial that had it became worse.
+    `training_of` returns a trial's amount of training. The last entry is the present state. A score
+    falls where the trial that had it became worse.
     """
     sign = sweep.history.objective.sign
     scores: dict[int, float] = {}
     rows: list[tuple[float, float, int]] = []
     total = 0.0
     leader: int | None = None
-    for trial, total in replayed(sweep, training_of):
+    for trial, total in replay_results(sweep, training_of):
         score, before = trial.score, scores.pop(trial.number, None)
         if score is not None and is_finite(score) and trial.feasible:
             scores[trial.number] = sign * score
@@ -166,7 +171,7 @@ def _best_scores(
 
 
 def _head(compared: Mapping[str, Any]) -> Markup:
-    """Return the head of the page.
+    """Return the head of the page, with the names and the metric.
 
     `compared` is the data of `sweep.views.comparison.compare`.
     """
@@ -186,14 +191,17 @@ def _head(compared: Mapping[str, Any]) -> Markup:
 
 
 def _name(row: Mapping[str, Any], place: int) -> Markup:
-    """Return a sweep's name behind a dot in the colour of its lines."""
+    """Return a sweep's name behind a dot in the colour of its lines.
+
+    `place` is its index on the page.
+    """
     return tag(
         "span", tag("i", class_="dot", style=f"background: var(--c{place % 6})"), row["name"]
     )
 
 
 def _results(compared: Mapping[str, Any]) -> Section:
-    """Return the section with one line for each sweep.
+    """Return the section with a table of one row per sweep.
 
     `compared` is the data of `sweep.views.comparison.compare`.
     """
@@ -202,7 +210,7 @@ def _results(compared: Mapping[str, Any]) -> Section:
             _name(row, place),
             row["state"],
             formatting.number(row["trial"]),
-            formatting.give_or_take(row["expected"], row["expected_error"]),
+            formatting.with_standard_error(row["expected"], row["expected_error"]),
             formatting.number(row["score"]),
             str(row["seeds"] or formatting.ABSENT),
             str(row["trials"]),
@@ -224,7 +232,7 @@ def _results(compared: Mapping[str, Any]) -> Section:
 
 
 def _best_curves(data: Data) -> Section | None:
-    """Return the section with the learning curves of the best trials; None without curves."""
+    """Return the section with the learning curves of the best trials; None if there are none."""
     its = data["best_curves"]
     if its is None:
         return None
@@ -237,7 +245,7 @@ def _best_curves(data: Data) -> Section | None:
 
 
 def _best_by_training(data: Data) -> Section | None:
-    """Return the section with best scores by training. Returns None if there are none."""
+    """Return the section with best scores against training; None if no trial has a score."""
     its = data["found"]
     if its is None:
         return None
@@ -250,7 +258,7 @@ def _best_by_training(data: Data) -> Section | None:
 
 
 def _settings(compared: Mapping[str, Any]) -> Section | None:
-    """Return the section with the settings of the best trials side by side; None without any.
+    """Return the section with the settings of the best trials side by side; None if there are none.
 
     `compared` is the data of `sweep.views.comparison.compare`.
     """

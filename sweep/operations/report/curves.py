@@ -1,4 +1,4 @@
-"""Learning curves, thinned to the resolution of a picture, with intervals over seeds."""
+"""Learning curves, thin to the resolution of a picture, with intervals over seeds."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -27,40 +27,40 @@ Times = Callable[[Replica], Sequence[float]]
 
 @dataclass(frozen=True)
 class Curve:
-    """The curve of one trial; the mean if it has several seeds."""
+    """The learning curve of one trial; the mean of its seeds if it has several."""
 
     trial: int
     """Number of the trial."""
     points: list[Point]
-    """Pairs of time, in units of `time_attr`, and value."""
+    """Pairs of time, in units of `time_attr`, and value of the metric."""
     low: list[float] = field(default_factory=list)
-    """Lower ends of the interval over seeds; empty with one seed."""
+    """Lower end of the 95 % interval over seeds at each point; empty with one seed."""
     high: list[float] = field(default_factory=list)
-    """Upper ends of the interval over seeds; empty with one seed."""
+    """Upper end of the 95 % interval over seeds at each point; empty with one seed."""
     seeds: int = 1
-    """Number of seeds."""
+    """Number of seeds that the curve averages."""
     place: int | None = None
     """Rank among the best, from 0; None for other trials."""
     ended_early: bool = False
-    """True if the trial was ended, or waits, before its end."""
+    """True if the trial was ended, or is paused, before its training was complete."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves to draw, best last, and the numbers of those left out."""
+    """The curves in a picture, and how many trials and points there are in all."""
 
     drawn: list[Curve]
     """Curves to draw, the best last."""
     trials: int
-    """Number of trials that have a curve."""
+    """Number of trials that have a curve, drawn or not."""
     points: int
-    """Number of points of all curves, before they are thinned."""
+    """Number of points of all their curves, before they are thinned."""
     shown: int
-    """Number of points that are drawn, of all curves."""
+    """Number of points of the drawn curves, after they are thinned."""
 
 
 def curves(sweep: Sweep, best: int = BEST) -> Curves:
-    """Return the curves of the `best` trials, and evenly selected others that fit a picture."""
+    """Return the curves of the `best` best trials, and of as many others as a picture can show."""
     history = sweep.history
     places = {trial.number: place for place, trial in enumerate(history.ranked()[:best])}
     with_curve = [trial for trial in history.trials if any(_values(r) for r in trial.replicas)]
@@ -78,50 +78,53 @@ def curves(sweep: Sweep, best: int = BEST) -> Curves:
 
 
 def curve_times(replica: Replica) -> Sequence[float]:
-    """Return the values of `time_attr` on a curve."""
+    """Return the value of `time_attr` at each point of a replica's curve."""
     return [point.time for point in replica.curve]
 
 
 def curve_of(
     trial: Trial, count: int, place: int | None = None, times: Times = curve_times
 ) -> Curve:
-    """Return the curve of a trial with about `count` points; `place` is its rank among the best."""
+    """Return the curve of a trial, thinned to about `count` points.
+
+    `place` is its rank among the best, from 0; `times` returns the places on the horizontal axis.
+    """
     early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
     seeds = [_timed(replica, times) for replica in trial.compared_replicas if _values(replica)]
     if len(seeds) < 2:
-        points = thinned(_values(seeds[0]) if seeds else [], count)
+        points = thin(_values(seeds[0]) if seeds else [], count)
         return Curve(trial.number, points, place=place, ended_early=early)
     joint = joint_curve(seeds)
     means = [(row.time, stats.mean(row.values)) for row in joint]
-    kept = thinned_indices(means, count)
+    kept = thin_indices(means, count)
     intervals = [stats.mean_interval(joint[row].values) for row in kept]
     low, high = [i.low for i in intervals], [i.high for i in intervals]
     return Curve(trial.number, [means[row] for row in kept], low, high, len(seeds), place, early)
 
 
 def _timed(replica: Replica, times: Times) -> Replica:
-    """Return a replica whose curve has other times."""
+    """Return the replica with the results of `times` in place of the times of its curve."""
     pairs = zip(replica.curve, times(replica), strict=True)
     return replace(replica, curve=[point._replace(time=time) for point, time in pairs])
 
 
 def _values(replica: Replica) -> list[Point]:
-    """Return pairs of time and value of a replica, without missing and infinite values."""
+    """Return (time, value) of a replica's curve where the value is finite."""
     return [(p.time, p.value) for p in replica.curve if p.value is not None and is_finite(p.value)]
 
 
 def is_finite(value: float | None) -> bool:
-    """Return whether a value is a number that can be drawn; None is not."""
+    """Return whether a value is a finite number, which can be drawn; None is not."""
     return value is not None and math.isfinite(value)
 
 
-def thinned(points: Sequence[Point], count: int) -> list[Point]:
-    """Return about `count` points: minimum and maximum of each stretch, and both ends."""
-    return [points[place] for place in thinned_indices(points, count)]
+def thin(points: Sequence[Point], count: int) -> list[Point]:
+    """Return about `count` points: least and greatest value of each stretch, and both ends."""
+    return [points[place] for place in thin_indices(points, count)]
 
 
-def thinned_indices(points: Sequence[Point], count: int) -> list[int]:
-    """Return the indices of the points that `thinned` keeps."""
+def thin_indices(points: Sequence[Point], count: int) -> list[int]:
+    """Return the indices of the points that `thin` keeps."""
     if len(points) <= count:
         return list(range(len(points)))
     stretches = max(1, (count - 2) // 2)
@@ -135,18 +138,23 @@ def thinned_indices(points: Sequence[Point], count: int) -> list[int]:
     return sorted(kept)
 
 
-def training(sweeps: Sequence[Sweep]) -> tuple[str, Callable[[Trial], float]]:
-    """Return the label of an axis of training, and a function that returns a trial's training.
+def training_axis(sweeps: Sequence[Sweep]) -> tuple[str, Callable[[Trial], float]]:
+    """Return the label of an axis of training so far, and a function that returns a trial's amount.
 
-    It is counted in environment steps if all sweeps report them, else in seconds.
+    The amount is in environment steps if all sweeps report them, else in seconds.
     """
     if all(overview.steps(sweep.history) for sweep in sweeps):
         return "environment steps of all trials", lambda trial: trial.steps
     return "seconds of training of all trials", lambda trial: trial.seconds
 
 
-def replayed(sweep: Sweep, training_of: Callable[[Trial], float]) -> Iterator[tuple[Trial, float]]:
-    """Yield each trial at each of its new results, with the training of all trials so far."""
+def replay_results(
+    sweep: Sweep, training_of: Callable[[Trial], float]
+) -> Iterator[tuple[Trial, float]]:
+    """Yield each trial whenever it got new results, with the training of all trials up to then.
+
+    The trial is in its state of that moment. `training_of` returns a trial's amount of training.
+    """
     now = sweep.history
     past = History(now.objective, now.summed, now.shows_unsaved)
     trained: dict[int, float] = {}

@@ -21,14 +21,14 @@ MOST_ROWS = 800
 
 @dataclass(frozen=True)
 class Tree:
-    """A partition of the unit cube into boxes, each with one value."""
+    """A regression tree: a partition of the unit cube into boxes, each with one predicted value."""
 
     low: Array
     """Lower corners of the boxes, (L, d)."""
     high: Array
     """Upper corners of the boxes, (L, d)."""
     value: Array
-    """Values of the boxes, (L,), with mean 0 over the cube."""
+    """Predicted value in each box, (L,), with mean 0 over the cube."""
 
     @property
     def volume(self) -> Array:
@@ -38,14 +38,14 @@ class Tree:
 
     @property
     def variance(self) -> float:
-        """Variance of the tree's value over the cube."""
+        """Variance of the prediction over the cube."""
         return float(self.volume @ self.value**2)
 
     def marginal(self, columns: Sequence[int]) -> tuple[list[Array], Array]:
-        """Return the tree averaged over all columns except `columns`.
+        """Return the prediction averaged over all columns except `columns`.
 
-        Returns edges of the cells along each of `columns`, and the means between them, with an axis
-        for each of `columns`.
+        It is constant on cells. Returns the edges of the cells along each of `columns`, and their
+        values, an array with one axis for each of `columns`.
         """
         edges = [np.unique([*self.low[:, c], *self.high[:, c]]) for c in columns]
         sums = np.zeros([len(edge) for edge in edges])
@@ -63,7 +63,7 @@ class Tree:
         return edges, sums[(slice(-1),) * len(columns)]
 
     def explained(self, columns: Sequence[int]) -> float:
-        """Return the variance over the cube of the marginal of `columns`."""
+        """Return the variance over the cube of the prediction that depends on `columns` alone."""
         edges, values = self.marginal(columns)
         cells = np.diff(edges[0])
         for edge in edges[1:]:
@@ -73,20 +73,24 @@ class Tree:
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees, and how well they predict unseen rows."""
+    """Regression trees, and how well they predict rows that they were not grown from."""
 
     trees: list[Tree]
-    """Trees, whose predictions are averaged."""
+    """Trees whose predictions are averaged."""
     skill: float
-    """Predicted share of the variance of unseen rows (R²), at least 0."""
+    """Share of the variance of unseen rows that is predicted (R²), at least 0."""
 
     @property
     def variance(self) -> float:
-        """Mean over the trees of their variance over the cube."""
+        """Mean of the trees' variances over the cube."""
         return float(np.mean([tree.variance for tree in self.trees]))
 
     def shares(self, width: int) -> dict[tuple[int, ...], float]:
-        """Return the share of the variance of each of `width` columns, and of pairs beyond that."""
+        """Return the share of the variance of each of `width` columns, and of pairs beyond both.
+
+        A key is a tuple of one or two columns. Pairs are of the `_PAIRED` columns with the largest
+        shares. Returns {} if the forest predicts the same everywhere.
+        """
         whole = self.variance
         if whole <= 0:
             return {}
@@ -101,9 +105,9 @@ class Forest:
         return found
 
     def surface(self, columns: Sequence[int], points: Array) -> Array:
-        """Return the mean over all columns except `columns`, at all combinations of `points` (P,).
+        """Return the prediction averaged over all columns except `columns`, on a grid of `points`.
 
-        The points are from 0 to 1. The result has one axis of length P for each of `columns`.
+        The points (P,) are from 0 to 1. The result has one axis of length P for each of `columns`.
         """
         total = np.zeros([len(points)] * len(columns))
         for tree in self.trees:
@@ -123,8 +127,8 @@ _PAIRED = 6
 def grow(x: Array, y: Array, stream: np.random.Generator, trees: int = TREES) -> Forest:
     """Return a forest of regression trees (Breiman, Random Forests, 2001).
 
-    Rows (n, d) are from 0 to 1; the stream draws the rows of each tree and the columns of each
-    split.
+    `x` (n, d) has coordinates from 0 to 1, `y` (n,) the targets. From the stream are drawn the rows
+    of each tree and the columns that each split may use.
     """
     count = len(y)
     sums, counts = np.zeros(count), np.zeros(count)
@@ -150,18 +154,18 @@ def grow(x: Array, y: Array, stream: np.random.Generator, trees: int = TREES) ->
 
 @dataclass
 class _Leaf:
-    """A box with the drawn and undrawn rows inside it."""
+    """A box of a tree that grows, with the rows inside it."""
 
     rows: NDArray[np.intp]
-    """Indices of the drawn rows."""
+    """Indices of the rows from which the tree grows."""
     unseen: NDArray[np.intp]
-    """Indices of the undrawn rows, which measure how well the tree predicts."""
+    """Indices of the other rows, which measure how well the tree predicts."""
     low: Array
     """Lower bounds of the box, one per column."""
     high: Array
     """Upper bounds of the box, one per column."""
     value: float = 0.0
-    """Mean of the drawn rows' targets, which the leaf predicts."""
+    """Mean target of `rows`, which the leaf predicts."""
 
 
 def _leaves(
@@ -171,7 +175,10 @@ def _leaves(
     unseen: NDArray[np.intp],
     stream: np.random.Generator,
 ) -> Iterator[_Leaf]:
-    """Yield the leaves of one tree, grown on the rows `drawn`, each with its rows of `unseen`."""
+    """Grow one tree from the rows `drawn`, and yield its leaves, each with its rows of `unseen`.
+
+    The stream draws the columns that each split may use.
+    """
     width = x.shape[1]
     least = max(2, len(drawn) // 100)
     todo = [_Leaf(drawn, unseen, np.zeros(width), np.ones(width))]
@@ -195,9 +202,10 @@ def _leaves(
 def _split(
     x: Array, y: Array, rows: NDArray[np.intp], smallest: int, stream: np.random.Generator
 ) -> tuple[int, float] | None:
-    """Return column and place of the split that reduces the variance most; None for a leaf.
+    """Return column and threshold of the split that reduces the variance most.
 
-    Each part has at least `smallest` rows.
+    Returns None if there is none. The stream draws the columns that may be used. Each part has at
+    least `smallest` rows.
     """
     count, width = len(rows), x.shape[1]
     if count < 2 * smallest:

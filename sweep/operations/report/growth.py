@@ -11,7 +11,7 @@ from typing import Any
 from sweep.history import fronts
 from sweep.history.fronts import Costs
 from sweep.history.trial import Trial
-from sweep.operations.report.curves import replayed, training
+from sweep.operations.report.curves import replay_results, training_axis
 from sweep.views.lookup import Sweep
 
 #: Distance of the corner from the worst values of the front, in ranges of the front.
@@ -21,21 +21,14 @@ MOST_POINTS = 200
 
 
 def growth(sweep: Sweep) -> dict[str, Any] | None:
-    """Return the curve of the front's volume and of its number of trials over the training.
-
-    Returns:
-        ``x`` (training of all trials, in environment steps if results report them, else in
-        seconds), ``y`` (volume), ``trials`` (number of trials) and ``spent``, the label of ``x``;
-        None with one objective, without a front, or if all trials on the front are equal in an
-        objective.
-    """
+    """Return the data of the picture of the front's volume and size over the training."""
     history = sweep.history
     if not history.objective.objectives:
         return None
     end = _corners([fronts.compare(trial).costs or () for trial in history.front()])
     if end is None:
         return None
-    unit, training_of = training([sweep])
+    unit, training_of = training_axis([sweep])
     states = _states(sweep, training_of)
     kept = [states[place * len(states) // MOST_POINTS] for place in range(MOST_POINTS)]
     shown = states if len(states) <= MOST_POINTS else [*kept, states[-1]]
@@ -48,7 +41,10 @@ def growth(sweep: Sweep) -> dict[str, Any] | None:
 
 
 def _corners(front: Sequence[Costs]) -> tuple[Costs, Costs] | None:
-    """Return the best values of a front, and the corner; None if one objective has no range."""
+    """Return the best costs of a front, and the corner beyond its worst; None if they are equal.
+
+    That is the case if all its trials are equal in an objective.
+    """
     columns = [(min(column), max(column)) for column in zip(*front, strict=True)]
     if not columns or any(low == high for low, high in columns):
         return None
@@ -59,7 +55,7 @@ def _corners(front: Sequence[Costs]) -> tuple[Costs, Costs] | None:
 
 
 def _volume(points: Sequence[Costs], best: Costs, corner: Costs) -> float:
-    """Return the share of the box between `best` and `corner` that points dominate."""
+    """Return the share of the box between `best` and `corner` that the costs `points` dominate."""
     sides = [(low, high - low) for low, high in zip(best, corner, strict=True)]
     scaled = [
         tuple((cost - low) / side for cost, (low, side) in zip(point, sides, strict=True))
@@ -70,11 +66,15 @@ def _volume(points: Sequence[Costs], best: Costs, corner: Costs) -> float:
 
 
 def _states(sweep: Sweep, training_of: Callable[[Trial], float]) -> list[tuple[float, list[Costs]]]:
-    """Return training so far and costs of the front, at each change of the front and at present."""
+    """Return (training so far, costs of the front) at each change of the front, and at present.
+
+    `training_of` returns a trial's amount of training. Trials that violate a constraint are left
+    out.
+    """
     costs: dict[int, Costs] = {}
     states: list[tuple[float, list[Costs]]] = []
     total = 0.0
-    for trial, total in replayed(sweep, training_of):
+    for trial, total in replay_results(sweep, training_of):
         compared, before = fronts.compare(trial), costs.pop(trial.number, None)
         if compared.costs is not None and compared.violation <= 0:
             costs[trial.number] = compared.costs

@@ -39,48 +39,51 @@ _LEVELS = 6
 
 @dataclass(frozen=True)
 class Compared:
-    """The trials at one level with their normal scores (quantiles of ranks); more is better."""
+    """The trials compared at one level of training, with their ranks as normal scores."""
 
     level: float
-    """Value of `time_attr`; infinite for the end of each trial."""
+    """Value of `time_attr` at which they are compared; infinite for the end of each trial."""
     trials: list[Trial]
     """Trials that were compared."""
     scores: Array
-    """Normal scores, (n,)."""
+    """Quantiles of the normal distribution at the trials' ranks, (n,); greater is better."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """The importance of settings at one level."""
+    """The importance of settings among the trials at one level of training."""
 
-    at: float
-    """Value of `time_attr` at the level."""
+    time: float
+    """Value of `time_attr` at the level; infinite for the end of each trial."""
     trials: int
     """Number of trials compared there."""
     explained: float
-    """Share of the differences that the settings predict."""
+    """Share of the variance of the scores that the settings predict, 0 to 1."""
     shares: Mapping[tuple[str, ...], float]
-    """Setting → its share of the differences; for a pair, the share beyond the effects of both
-    settings."""
+    """Name of a setting, or of a pair, → its share of the variance; for a pair, the share beyond
+    the effects of both settings."""
 
 
 @dataclass(frozen=True)
 class Importance:
-    """The importance of settings in the whole sweep."""
+    """The importance of settings in the whole sweep, averaged over its levels."""
 
     levels: list[Level]
-    """Importance among the trials that reached each level, ascending."""
+    """Importance at each level, ascending."""
     shares: Mapping[tuple[str, ...], float]
-    """Setting or pair → its share, greatest first; with `unexplained` and effects of more than two
-    settings the sum is 1."""
+    """Name of a setting, or of a pair, → its share of the variance, greatest first; with
+    `unexplained` and effects of more than two settings the sum is 1."""
     unexplained: float
-    """Share of the differences that no setting explains, 0 to 1."""
+    """Share of the variance that no setting explains, 0 to 1."""
     gained: bool
-    """True if gains between two levels were compared instead of scores."""
+    """True if gains between two levels were compared instead of scores, as in a population."""
 
     @property
     def settings(self) -> list[str]:
-        """Names of the settings, those with the largest effects first, alone and in pairs."""
+        """Names of the settings by their effects, greatest first.
+
+        Half of a pair's share counts for each.
+        """
         total: dict[str, float] = {}
         for names, share in self.shares.items():
             for name in names:
@@ -90,19 +93,20 @@ class Importance:
 
 @dataclass(frozen=True)
 class Causes:
-    """The causes of the differences that no setting explains, as shares of all differences."""
+    """Shares of the causes of those differences between trials that no setting explains, 0 to 1."""
 
     seeds: float | None
-    """Share of the differences between trials that is due to the seed; None if unknown."""
+    """Share that is due to the trials' seeds; None if unknown, for example with one seed per
+    trial."""
     evaluations: float | None
-    """Share due to the few episodes of each evaluation; None if unknown."""
+    """Share that is due to the few episodes of each evaluation; None if unknown."""
     rest: float
-    """Remaining share: interactions of more than two settings, too few trials, and unknown parts.
-    """
+    """Share of all other causes: interactions of more than two settings, too few trials, the
+    unknown ones."""
 
     @classmethod
     def of(cls, importance: Importance, history: History) -> "Causes":
-        """Return the shares, as far as the scores of a sweep distinguish the causes."""
+        """Estimate the shares from the variances between seeds and evaluations in a history."""
         left, spreads = importance.unexplained, history.expectations.spreads
         scored = history.ranked()
         if not history.expectations.is_random:
@@ -124,44 +128,47 @@ class Causes:
 
 @dataclass(frozen=True)
 class Surface:
-    """The joint effect of two settings, averaged over the others, at points of their ranges."""
+    """The joint effect of two settings, averaged over the others, at a grid of their values."""
 
     names: tuple[str, str]
     """Names of the two settings."""
     values: tuple[list[Any], list[Any]]
-    """Values along each axis."""
+    """Values of each of the two settings, which span the grid."""
     better_than: Array
-    """Share of the trials of the same rung that such settings beat, (first setting, second
-    setting)."""
+    """Share of the trials of the same rung that the settings at a grid point beat, (first setting,
+    second setting)."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """The forests of all levels."""
+    """Forests that predict the scores at each level from the settings."""
 
     space: Space
     """Search space of the sweep."""
     columns: list[str]
-    """Names of the settings, in the order of the forests' columns."""
+    """Names of the settings that differ between trials, in the order of the forests' columns."""
     compared: list[Compared]
     """Trials and scores of each level, in the order of `forests`."""
     forests: list[Forest]
-    """Forest of each level, which predicts normal scores from settings."""
+    """Forest of each level, which predicts its normal scores."""
     encoded: "list[_Encoding]"
-    """Encoding of the settings of each level."""
+    """Encoding of settings as numbers at each level."""
     gained: bool
     """True if gains between two levels were compared instead of scores."""
 
     @classmethod
     def of(cls, sweep: Sweep) -> "Model | None":
-        """Return the model of a sweep, or None with too few trials or only equal settings."""
+        """Fit the model of a sweep; None with too few trials or only equal settings."""
         return cls.fit(sweep.spec.space, compare(sweep), sweep.spec.seed, _is_population(sweep))
 
     @classmethod
     def fit(
         cls, space: Space, compared: list[Compared], seed: int, gained: bool = False
     ) -> "Model | None":
-        """Return a model with a forest for each level with enough trials; None without a level."""
+        """Fit a forest at each level with enough trials; None if no level has enough.
+
+        `seed` seeds the forests' random stream. `gained` is true if the scores are gains.
+        """
         used = [one for one in compared if len(one.trials) >= LEAST and np.ptp(one.scores) > 0]
         columns = [name for name in space.searched if _differs(name, used)]
         if not used or not columns:
@@ -176,13 +183,13 @@ class Model:
 
     @property
     def _weights(self) -> Array:
-        """Weight of each level, by its number of trials."""
+        """Weight of each level in averages: its share of the compared trials, with the sum 1."""
         counts = np.array([len(one.trials) for one in self.compared], dtype=float)
         shares: Array = counts / counts.sum()
         return shares
 
     def importance(self) -> Importance:
-        """Return the shares of settings by level and in total."""
+        """Return each setting's share of the variance, by level and in total."""
         levels = []
         for one, trees in zip(self.compared, self.forests, strict=True):
             shares = {
@@ -199,9 +206,9 @@ class Model:
         return Importance(levels, ordered, 1.0 - explained, self.gained)
 
     def surface(self, first: str, second: str, points: int = 24) -> Surface:
-        """Return the joint effect of two settings, averaged over the levels.
+        """Return the joint effect of two settings (by name), averaged over the levels.
 
-        Each setting has `points` values over its range.
+        The grid has up to `points` values of each setting, over its range.
         """
         values = (self._points(first, points), self._points(second, points))
         columns = [self.columns.index(name) for name in (first, second)]
@@ -219,11 +226,11 @@ class Model:
         return Surface((first, second), values, np.vectorize(normal.cdf)(total))
 
     def _points(self, name: str, count: int) -> list[Any]:
-        """Return up to `count` values of a setting over its range."""
-        domain = self.space.role(name)
+        """Return up to `count` values of a setting, at equal distances over its range."""
+        domain = self.space.domain_of(name)
         size = domain.size()
         if size is not None and size <= count:
-            return [domain.nth(index) for index in range(size)]
+            return [domain.at_index(index) for index in range(size)]
         return list(dict.fromkeys(domain.value_at(i / (count - 1)) for i in range(count)))
 
 
@@ -239,26 +246,26 @@ class _Encoding:
     space: Space
     """Search space of the sweep."""
     columns: list[str]
-    """Names of the settings."""
+    """Names of the settings, in the order of coordinates."""
     absent: dict[str, float]
-    """Setting → share of the trials without it."""
+    """Setting → share of the trials in which it is inactive."""
     orders: dict[str, dict[str, int]]
-    """Setting with choices → choice, as JSON → its rank by score."""
+    """Setting with choices → choice (in JSON) → its rank by mean score, from 0."""
 
     @classmethod
     def of(cls, space: Space, columns: list[str], compared: Compared) -> "_Encoding":
-        """Return the encoding for the trials of one level."""
+        """Compute the encoding from the settings and scores of the trials at one level."""
         absent, orders = {}, {}
         for name in columns:
             without = sum(name not in trial.searched for trial in compared.trials)
             absent[name] = without / len(compared.trials)
-            domain = space.role(name)
+            domain = space.domain_of(name)
             if isinstance(domain, Choice):
                 orders[name] = _order_choices(name, domain, compared)
         return cls(space, columns, absent, orders)
 
     def row(self, searched: Mapping[str, Any]) -> list[float]:
-        """Return the coordinates of one point of the space."""
+        """Return the coordinates of a trial's settings, 0 to 1, in the order of `columns`."""
         return [
             self.place(name, searched[name]) if name in searched else self.absent[name] / 2
             for name in self.columns
@@ -266,7 +273,7 @@ class _Encoding:
 
     def place(self, name: str, value: Any) -> float:
         """Return the coordinate of a setting's value, 0 to 1."""
-        domain = self.space.role(name)
+        domain = self.space.domain_of(name)
         if isinstance(domain, Choice):
             order = self.orders[name]
             inside = (order.get(choice_key(value), 0) + 0.5) / len(order)
@@ -279,7 +286,7 @@ class _Encoding:
 
 
 def _order_choices(name: str, domain: Choice, compared: Compared) -> dict[str, int]:
-    """Return the choices ordered by their mean scores: choice, as JSON → index."""
+    """Return choice (in JSON) → its rank by the mean score of its trials, from 0."""
     reached: dict[str, list[float]] = {key: [] for key in domain.values_by_key}
     for trial, score in zip(compared.trials, compared.scores, strict=True):
         if name in trial.searched:
@@ -289,25 +296,28 @@ def _order_choices(name: str, domain: Choice, compared: Compared) -> dict[str, i
 
 
 def _differs(name: str, compared: Sequence[Compared]) -> bool:
-    """Return whether a setting has different values among the trials."""
+    """Return whether the trials of any level differ in a setting."""
     found = {choice_key(trial.searched.get(name)) for one in compared for trial in one.trials}
     return len(found) > 1
 
 
 def _is_population(sweep: Sweep) -> bool:
-    """Return whether a scheduler created offspring."""
-    return any(_is_bred(trial) for trial in sweep.history.trials)
+    """Return whether a scheduler of the sweep has created offspring from other trials."""
+    return any(_is_offspring(trial) for trial in sweep.history.trials)
 
 
-def _is_bred(trial: Trial) -> bool:
-    """Return whether a scheduler created the trial as offspring; users' clones do not count."""
+def _is_offspring(trial: Trial) -> bool:
+    """Return whether a scheduler created the trial from another one; users' clones do not count."""
     return trial.parent is not None and trial.clone_of is None
 
 
 def compare(sweep: Sweep) -> list[Compared]:
-    """Return the trials of a sweep at each of its levels."""
+    """Return the trials that are compared at each level, with their normal scores.
+
+    In a population the gains since the previous level are compared, all levels together.
+    """
     history, gains = sweep.history, _is_population(sweep)
-    levels = compared_at(history, sweep.aim.levels)
+    levels = comparison_levels(history, sweep.aim.levels)
     scores_at: list[list[tuple[Trial, float]]] = [[] for _ in levels]
     for trial in history.trials:
         ahead = trial.parent is not None and not gains
@@ -323,24 +333,31 @@ def compare(sweep: Sweep) -> list[Compared]:
             before = score if gains else 0.0
     sign = history.objective.sign
     compared = [
-        standardised(level, its, sign) for level, its in zip(levels, scores_at, strict=True) if its
+        normal_scores(level, its, sign) for level, its in zip(levels, scores_at, strict=True) if its
     ]
     return [_pool_levels(compared)] if gains and compared else compared
 
 
 def _pool_levels(compared: Sequence[Compared]) -> Compared:
-    """Return all levels of a population as one, since each has only as many trials as members."""
+    """Return the trials of all levels of a population as one group.
+
+    Each level alone has only as many trials as the population has members.
+    """
     trials = [trial for one in compared for trial in one.trials]
     scores = np.concatenate([one.scores for one in compared])
     return Compared(math.inf, trials, scores)
 
 
-def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
-    """Return the levels at which trials are compared: rungs, or times if there are none."""
+def comparison_levels(history: History, rungs: Sequence[float]) -> list[float]:
+    """Return the values of `time_attr` at which trials are compared, ascending.
+
+    These are the rungs, or times at which trials ended if there are none; infinity stands for the
+    end of each trial.
+    """
     if rungs:
         return list(rungs)
     scored = [trial for trial in history.trials if trial.score is not None]
-    if any(_is_bred(trial) for trial in scored):
+    if any(_is_offspring(trial) for trial in scored):
         return sorted({trial.time for trial in scored})
     ended = sorted(trial.time for trial in scored if trial.status is not Status.COMPLETED)
     if not ended:
@@ -350,10 +367,11 @@ def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
     return sorted({step for step in steps if step > 0} | set(whole))
 
 
-def standardised(level: float, scored: Sequence[tuple[Trial, float]], sign: float) -> Compared:
-    """Return trials with the normal scores of their ranks, greater ones better if `sign` is +1.
+def normal_scores(level: float, scored: Sequence[tuple[Trial, float]], sign: float) -> Compared:
+    """Return the trials with the normal quantiles of their ranks by score.
 
-    Equal scores share a rank, NaN is worst.
+    Greater scores are better if `sign` is 1.0, smaller ones if it is -1.0. Equal scores share a
+    rank; NaN is worst.
     """
     values = np.array([sign * score for _, score in scored])
     values[np.isnan(values)] = -np.inf
@@ -371,18 +389,16 @@ def _has_score(trial: Trial, level: float, gains: bool) -> bool:
     With `gains`, it must have started below the level and reached it.
     """
     if gains:
-        return _started_at(trial) < level and trial.reached(level)
+        birth = trial.replicas[0].birth
+        return (0.0 if birth is None else birth.time) < level and trial.reached(level)
     return trial.status is Status.COMPLETED or math.isinf(level) or trial.reached(level)
 
 
-def _started_at(trial: Trial) -> float:
-    """Return the `time_attr` at which a trial started."""
-    birth = trial.replicas[0].birth
-    return 0.0 if birth is None else birth.time
-
-
 def _starting_score(trial: Trial, history: History) -> float | None:
-    """Return the score with which an offspring started; for other trials the first score."""
+    """Return the score of an offspring's parent at its birth; for other trials their first score.
+
+    Returns None if there is none.
+    """
     birth = trial.replicas[0].birth
     if birth is None:
         return next((p.value for p in trial.leader.curve if p.value is not None), None)

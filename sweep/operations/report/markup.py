@@ -17,16 +17,20 @@ Child = Markup | str | None
 
 
 def escape(text: object) -> Markup:
-    """Return any text as HTML that displays it, with control characters made visible."""
+    """Return any object's text as HTML that displays it; a `Markup` is returned as it is.
+
+    Control characters are made visible.
+    """
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(printable(str(text)), quote=True))
 
 
 def tag(name: str, *children: Child | Iterable[Child], **attributes: object) -> Markup:
-    """Return an element; attributes ``class_`` and ``data_x`` become ``class`` and ``data-x``.
+    """Return the HTML element `name` with its children, which are escaped if they are plain text.
 
-    Attributes and children that are None are left out.
+    Attributes ``class_`` and ``data_x`` become ``class`` and ``data-x``. Attributes and children
+    that are None are left out.
     """
     inner = "".join(escape(child) for child in _flat(children) if child is not None)
     written = "".join(
@@ -38,12 +42,12 @@ def tag(name: str, *children: Child | Iterable[Child], **attributes: object) -> 
 
 
 def preformatted(text: str) -> Markup:
-    """Return lines of text as a ``pre`` element."""
+    """Return lines of text as a ``pre`` element, escaped."""
     return tag("pre", Markup("\n".join(escape(line) for line in text.splitlines())))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> Markup:
-    """Return a table that scrolls sideways if necessary, with titles `head`.
+    """Return a table with the titles `head`, which scrolls sideways if necessary.
 
     `kinds` has a letter for each column: ``n`` number, ``w`` never wrapped, ``t`` text.
     """
@@ -62,12 +66,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> M
 
 
 def _title(text: str) -> Markup:
-    """Return a column's title, which may be broken on paper after the parts of a long name."""
+    """Return a column's title with places at which a long name may be broken on paper."""
     return Markup(re.sub(r"(?<=[_./])(?=[^_./])", "<wbr>", escape(text)))
 
 
 def _flat(children: Iterable[Child | Iterable[Child]]) -> Iterable[Child]:
-    """Yield children, including those of nested iterables."""
+    """Yield the children; one that is an iterable is replaced by its members."""
     for child in children:
         if child is None or isinstance(child, str):
             yield child

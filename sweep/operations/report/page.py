@@ -37,7 +37,7 @@ _SLICES = 8
 
 
 def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
-    """Return the page of a sweep.
+    """Return the HTML report of a sweep as one text.
 
     Args:
         sweep: state of the sweep.
@@ -47,20 +47,20 @@ def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
     clock = timeline.Clock.of(sweep.records)
     provenance = _provenance(sweep)
     data, parts = content(sweep)
-    parts.append(sections.searched(sweep, provenance))
+    parts.append(sections.search_space(sweep, provenance))
     written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
     foot = f"Written {written} by sweep {__version__} from event {sweep.history.k} of its ledger."
     body = [
         sections.head(sweep, clock, now),
         sections.navigation(parts),
-        tag("main", (sections.shown(part) for part in parts)),
+        tag("main", (sections.render(part) for part in parts)),
         tag("footer", tag("p", foot)),
     ]
     return document(sweep.folder.name, body, data, reload_s)
 
 
 def _provenance(sweep: Sweep) -> Data:
-    """Return the provenance in the sweep's ledger."""
+    """Return what the ledger recorded at the sweep's creation, such as versions and processor."""
     ledger = Ledger(sweep.folder.ledger)
     try:
         return dict(ledger.provenance)
@@ -69,7 +69,7 @@ def _provenance(sweep: Sweep) -> Data:
 
 
 def content(sweep: Sweep) -> tuple[Data, list[Section]]:
-    """Return the data of the pictures, and all sections for which the sweep has data."""
+    """Compute the data of all pictures, by kind, and the sections that have something to show."""
     clock = timeline.Clock.of(sweep.records)
     model = Model.of(sweep)
     importance = model.importance() if model else None
@@ -96,7 +96,7 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
     parts = [
         _learning(data, sweep),
         sections.best(sweep),
-        sections.tested(sweep),
+        sections.test_seeds(sweep),
         _front(data),
         _importance(data),
         _contour(data),
@@ -106,7 +106,7 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
         _lineage(data),
         _timeline(data),
         _rungs(data),
-        sections.spent(spent),
+        sections.time_use(spent),
         sections.failures(sweep),
         sections.decisions(sweep),
     ]
@@ -114,12 +114,15 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
 
 
 def chart(kind: str, **more: object) -> Markup:
-    """Return the placeholder of a picture of this kind; `more` are further attributes of it."""
+    """Return an empty element that the page's script fills with the picture of this kind.
+
+    `more` are further attributes of the element.
+    """
     return tag("div", class_="chart", data_chart=kind, **more)
 
 
 def _learning(data: Data, sweep: Sweep) -> Section | None:
-    """Return the section with the learning curves; None without curves."""
+    """Return the section with the learning curves; None if no trial has a curve."""
     learning = data["learning"]
     if learning is None:
         return None
@@ -149,7 +152,7 @@ _GROWTH = (
 
 
 def _front(data: Data) -> Section | None:
-    """Return the section with the front; None without a front."""
+    """Return the section with the front of several objectives; None with one objective."""
     if not data["front"]:
         return None
     note = "A line joins the trials that no other trial beats in every objective."
@@ -163,7 +166,7 @@ def _front(data: Data) -> Section | None:
 
 
 def _importance(data: Data) -> Section | None:
-    """Return the section with the importance of settings; None without a model of them."""
+    """Return the section with the importance of settings; None if it is unknown."""
     shares = data["importance"]
     if shares is None:
         return None
@@ -198,13 +201,13 @@ _WORDS = {
 
 
 def _unexplained(importance: Data) -> str:
-    """Return a sentence about the differences that no setting explains."""
+    """Return a sentence about the causes of the differences that no setting explains."""
     parts = [f"{part['share']:.0%} is {_WORDS[part['name']]}" for part in importance["causes"]]
     return f"No setting explains {importance['unexplained']:.0%} of them: {'; '.join(parts)}."
 
 
 def _contour(data: Data) -> Section | None:
-    """Return the section with the joint effect of two settings; None without a model of them."""
+    """Return the section with the joint effect of two settings; None if it is unknown."""
     if data["contour"] is None:
         return None
     one, other = (axis["name"] for axis in data["contour"]["axes"])
@@ -216,7 +219,7 @@ def _contour(data: Data) -> Section | None:
 
 
 def _parallel(data: Data) -> Section | None:
-    """Return the section with parallel coordinates; None without scores."""
+    """Return the section with parallel coordinates; None with fewer than two scored trials."""
     points = data["points"]
     if points is None:
         return None
@@ -235,7 +238,10 @@ def _parallel(data: Data) -> Section | None:
 
 
 def _slices(data: Data) -> Section | None:
-    """Return the section with a picture for each setting; None without scores."""
+    """Return the section with a plot of scores for each setting.
+
+    Returns None with fewer than two scores.
+    """
     points = data["points"]
     if points is None:
         return None
@@ -248,7 +254,10 @@ def _slices(data: Data) -> Section | None:
 
 
 def _drawn_note(points: Data, choice: str = "the best and evenly chosen others") -> str:
-    """Return a sentence about the number of trials drawn; empty if all are."""
+    """Return a sentence about the number of drawn trials, or an empty text if all are drawn.
+
+    `points` is the data of the picture; `choice` says which trials are drawn.
+    """
     drawn = len(points["trials"])
     if drawn == points["scored"]:
         return ""
@@ -256,7 +265,7 @@ def _drawn_note(points: Data, choice: str = "the best and evenly chosen others")
 
 
 def _search(data: Data) -> Section | None:
-    """Return the section with scores over time; None without scores."""
+    """Return the section with scores over time; None with fewer than two scored trials."""
     if data["search"] is None:
         return None
     note = "The score of each trial when it last reported, and the best so far."
@@ -267,7 +276,7 @@ def _search(data: Data) -> Section | None:
 
 
 def _lineage(data: Data) -> Section | None:
-    """Return the section with the families of offspring; None without offspring."""
+    """Return the section with the families of trials; None if no trial has a parent."""
     if data["lineage"] is None:
         return None
     note = "Each line is a trial, beginning where it was bred; in colour the ancestors of the best."
@@ -275,7 +284,7 @@ def _lineage(data: Data) -> Section | None:
 
 
 def _timeline(data: Data) -> Section | None:
-    """Return the section with slices over time; None without slices."""
+    """Return the section with slices over time; None before the first slice."""
     timing = data["timing"]
     if timing is None:
         return None
@@ -289,7 +298,7 @@ def _timeline(data: Data) -> Section | None:
 
 
 def _rungs(data: Data) -> Section | None:
-    """Return the section with rungs and promotions; None without rungs."""
+    """Return the section with rungs and promotions; None if no trial has reached a rung."""
     if data["timing"] is None or not data["timing"]["rungs"]:
         return None
     note = "The number of trials that reached each rung, and how they continued."
@@ -300,7 +309,10 @@ def _rungs(data: Data) -> Section | None:
 
 
 def document(title: str, body: Sequence[Markup], data: Data, reload_s: float = 0.0) -> str:
-    """Return the HTML of the whole file; `data` are those of its pictures, by kind."""
+    """Return the HTML of a whole file with styles, scripts and the pictures' `data`, by kind.
+
+    `reload_s` is the number of seconds after which the page reloads itself; 0 for never.
+    """
     script, style = _asset("page.js"), _asset("page.css")
     library = _library()
     policy = (
@@ -328,7 +340,7 @@ def document(title: str, body: Sequence[Markup], data: Data, reload_s: float = 0
 
 @cache
 def _asset(name: str) -> str:
-    """Return the text of a file of this package."""
+    """Return the text of a file of this package, such as ``page.js``."""
     return resources.files("sweep.operations.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -351,27 +363,27 @@ def _library() -> str:
 
 @cache
 def _packed_library() -> str:
-    """Return Plotly's script, compressed."""
+    """Return Plotly's script, compressed and encoded as base64."""
     return _compress(_library())
 
 
 def _compress(text: str) -> str:
-    """Return a text compressed and encoded as base64."""
+    """Return a text compressed by gzip and encoded as base64."""
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
 def _hash(script: str) -> str:
-    """Return the hash of a script for a Content-Security-Policy."""
+    """Return the SHA-256 of a script in the form of a Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def write(path: Path, text: str) -> None:
-    """Write a page atomically: readers see the old one or the new one.
+    """Write the page's `text` to a file atomically: readers see the old page or the new one.
 
     An existing pipe or device such as ``/dev/null`` is written to instead of being replaced.
 
     Raises:
-        StorageError: the disk refused.
+        StorageError: the file cannot be written.
     """
     try:
         if path.exists() and not path.is_file():
@@ -398,6 +410,6 @@ def _umask() -> int:
     return mask
 
 
-def runs(sweep: Sweep) -> bool:
-    """Return whether a driver may still add to the sweep."""
+def is_driven(sweep: Sweep) -> bool:
+    """Return whether a driver runs, so that the sweep may still change."""
     return sweep.state in DRIVEN

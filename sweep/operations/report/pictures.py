@@ -40,7 +40,7 @@ _SLICES = 6
 def write(
     sweep: Sweep, folder: Path, say: Callable[[str], None], names: Sequence[str] = ()
 ) -> list[Path]:
-    """Write a file for each picture that has something to show; return their paths.
+    """Write a PNG file for each picture that has something to show; return their paths.
 
     Args:
         sweep: state of the sweep.
@@ -71,7 +71,10 @@ def write(
 
 
 def _draw(picture: Callable[[Data], "Figure | None"], data: Data, file: Path, title: str) -> bool:
-    """Write a picture; return False if it has nothing to show."""
+    """Write the PNG file of a picture; return False if its data has nothing to show.
+
+    `picture` is one of `PICTURES`.
+    """
     with np.errstate(all="ignore"):  # problems with numbers show up as errors below
         figure = picture(data)
         if figure is not None:
@@ -99,12 +102,12 @@ def _style_axes(axes: "Axes", x: str = "", y: str = "") -> None:
 
 
 def _text(words: str) -> str:
-    """Return a user's text with dollar signs escaped, which would begin a formula."""
+    """Return a text with dollar signs escaped, which would begin a formula in matplotlib."""
     return words.replace("$", r"\$")
 
 
 def _curves(data: Data) -> "Figure | None":
-    """Return the picture of the learning curves; None without curves."""
+    """Draw the learning curves; None if there are none."""
     learning = data["learning"]
     if learning is None:
         return None
@@ -143,12 +146,12 @@ def _curves(data: Data) -> "Figure | None":
 
 
 def _numbers(values: Sequence[float | None]) -> list[float]:
-    """Return the values of an axis with NaN, which is not drawn, for missing ones."""
+    """Return the values with NaN, which is not drawn, in place of None."""
     return [math.nan if value is None else value for value in values]
 
 
 def _importance(data: Data) -> "Figure | None":
-    """Return the picture of the importance of settings; None without a model of them."""
+    """Draw the importance of settings; None if it is unknown."""
     its = data["importance"]
     if its is None:
         return None
@@ -168,7 +171,7 @@ def _importance(data: Data) -> "Figure | None":
 
 
 def _search(data: Data) -> "Figure | None":
-    """Return the picture of scores over time; None without scores."""
+    """Draw scores over time; None with fewer than two scored trials."""
     search = data["search"]
     if search is None:
         return None
@@ -189,7 +192,7 @@ def _search(data: Data) -> "Figure | None":
 
 
 def _slices(data: Data) -> "Figure | None":
-    """Return the picture with a plot for each setting; None without scores."""
+    """Draw a plot of scores for each setting; None with fewer than two scored trials."""
     points = data["points"]
     if points is None:
         return None
@@ -211,7 +214,7 @@ def _slices(data: Data) -> "Figure | None":
 
 
 def _parallel(data: Data) -> "Figure | None":
-    """Return the picture with parallel coordinates; None without scores."""
+    """Draw parallel coordinates; None with fewer than two scored trials."""
     points = data["points"]
     if points is None:
         return None
@@ -221,7 +224,10 @@ def _parallel(data: Data) -> "Figure | None":
     shown = [*points["axes"], scores]
     figure = _figure(max(6.0, 1.7 * len(shown)), 4.6)
     axes = figure.subplots()
-    heights = [_heights(axis) for axis in shown]
+    heights = [
+        [math.nan if value is None else _height(axis, value) for value in axis["values"]]
+        for axis in shown
+    ]
     for trial, colour in enumerate(_colours(points["better"])):
         line = [height[trial] for height in heights]
         better = points["better"][trial]
@@ -242,20 +248,15 @@ def _parallel(data: Data) -> "Figure | None":
 
 
 def _colours(better: Sequence[float | None]) -> list[Any]:
-    """Return a colour for each trial, by its rank from 0 to 1."""
+    """Return a colour for each trial; `better` has the ranks from 0 (worst) to 1."""
     from matplotlib.colors import LinearSegmentedColormap
 
     scale = LinearSegmentedColormap.from_list("better", _SCALE)
     return [scale(share or 0.0) for share in better]
 
 
-def _heights(axis: Data) -> list[float]:
-    """Return the height of each trial's value on an axis, from 0 to 1; NaN if missing."""
-    return [math.nan if value is None else _height(axis, value) for value in axis["values"]]
-
-
 def _height(axis: Data, value: float) -> float:
-    """Return the height of a value on an axis, from 0 to 1."""
+    """Return the height of a value on an axis, 0 to 1; a value of labels is an index."""
     if "labels" in axis:
         return (value + 0.5) / len(axis["labels"])
     low, high = axis["low"], axis["high"]
@@ -266,7 +267,7 @@ def _height(axis: Data, value: float) -> float:
 
 
 def _ticks(axis: Data) -> list[tuple[float, str]]:
-    """Return heights and labels of an axis's ticks."""
+    """Return height, 0 to 1, and label of each tick of an axis."""
     if "labels" in axis:
         return [(_height(axis, i), label) for i, label in enumerate(axis["labels"])]
     low, high = axis["low"], axis["high"]

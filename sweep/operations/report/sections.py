@@ -29,22 +29,25 @@ _COLUMNS, _LONGEST = 8, 32
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page; `id` is its anchor."""
+    """One part of the page, with a title and an entry in the list of contents."""
 
     id: str
-    """Anchor of the section in the page."""
+    """Anchor of the section in the page's address."""
     title: str
     """Title of the section."""
     note: str
-    """Explanation below the title."""
+    """Explanation below the title; empty for none."""
     body: Sequence[Markup]
-    """Parts of the section below the note."""
+    """HTML elements of the section below the note."""
     short: str = ""
     """Entry in the list of contents; empty to use the title."""
 
 
 def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
-    """Return the head of the report: the trained task, the result and the cost."""
+    """Return the head of the report: the trained task, the best score and the cost.
+
+    `now` is the present time in seconds since 1970.
+    """
     data = overview.overview(sweep, now)
     spec, counts = sweep.spec, overview.status_counts(sweep.history)
     seeds = f" under {spec.first_seeds} seeds each" if spec.first_seeds > 1 else ""
@@ -60,9 +63,10 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
         class_="lead",
     )
     best, steps = data["best"], overview.steps(sweep.history)
+    of_status = ", ".join(f"{count:,} {status.lower()}" for status, count in counts.items())
     tiles = [
         _best_tile(best) if best else None,
-        _tile(formatting.count(len(sweep.history.trials)), f"trials: {_counts_text(counts)}"),
+        _tile(formatting.count(len(sweep.history.trials)), f"trials: {of_status}"),
         _tile(formatting.duration(clock.total), "wall time"),
         _tile(_large(steps), "environment steps") if steps else None,
     ]
@@ -82,39 +86,34 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
 
 
 def _best_tile(best: Mapping[str, Any]) -> Markup:
-    """Return the tile with the best score."""
+    """Return the tile with the best trial's score; `best` is the trial's data in an overview."""
     score, number = formatting.number(best["score"]), best["trial"]
     if best["expected_error"] is None:
         return _tile(score, f"best, trial {number}")
-    expected = formatting.give_or_take(best["expected"], best["expected_error"])
+    expected = formatting.with_standard_error(best["expected"], best["expected_error"])
     return _tile(expected, f"expected on a new seed of trial {number}, score {score}")
 
 
 def _tile(value: str, description: str) -> Markup:
-    """Return a tile with a value and its description."""
+    """Return a box with a large value and a small description."""
     return tag("div", tag("b", value), tag("span", description), class_="tile")
 
 
 def _large(value: float) -> str:
-    """Return a large number as a short text."""
+    """Return a number as a text, from a million on with three digits and ``M`` or ``G``."""
     for size, unit in ((1e9, " G"), (1e6, " M")):
         if value >= size:
             return f"{value / size:.3g}{unit}"
     return formatting.count(value)
 
 
-def _counts_text(counts: Mapping[str, int]) -> str:
-    """Return the counts by status as a text."""
-    return ", ".join(f"{count:,} {status.lower()}" for status, count in counts.items())
-
-
 def sentence(text: str) -> str:
-    """Return a text as a sentence."""
+    """Return a text with a capital at its start and a full stop at its end."""
     return f"{text[0].upper()}{text[1:]}."
 
 
 def best(sweep: Sweep) -> Section | None:
-    """Return the section with the table of the best trials; None if no trial has a score."""
+    """Return the section with a table of the best trials; None if no trial has a score."""
     ranked = sweep.history.ranked()[:TOP]
     if not ranked:
         return None
@@ -135,7 +134,10 @@ def best(sweep: Sweep) -> Section | None:
 
 
 def _note_of_best(sweep: Sweep, several: bool) -> str:
-    """Return the note below the title of the table of the best trials."""
+    """Return the explanation of the table of the best trials.
+
+    `several` is true if one of them has several seeds.
+    """
     shown, scored = min(TOP, len(sweep.history.ranked())), len(sweep.history.ranked())
     parts = [f"The best {shown} of {scored:,} trials with a score in {sweep.spec.metric}."]
     aggregate = sweep.history.objective.aggregate
@@ -166,7 +168,10 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
 
 
 def _remarks(trials: Sequence[Trial], first_of_space: int) -> Iterator[str]:
-    """Yield sentences about rows of the table of the best trials that need an explanation."""
+    """Yield sentences that explain rows of the table of best trials, such as lost results.
+
+    `first_of_space` is the number of the first trial of the present space.
+    """
     lost = [str(trial.number) for trial in trials if trial.lost_results]
     if lost:
         its = f"trial{'s' * (len(lost) > 1)} {', '.join(lost)}"
@@ -180,13 +185,16 @@ def _remarks(trials: Sequence[Trial], first_of_space: int) -> Iterator[str]:
 def _best_row(
     trial: Trial, sweep: Sweep, several: bool, columns: Sequence[str]
 ) -> list[Markup | str]:
-    """Return the cells of one trial."""
+    """Return the cells of one trial in the table of the best.
+
+    `several` adds the cells about seeds; `columns` are the settings with a column of their own.
+    """
     data = overview.row(trial, sweep.history)
     earlier = _EARLIER if trial.number < sweep.first_of_space else ""
     row: list[Markup | str] = [f"{trial.number}{earlier}", _status(trial.status)]
     row.append(formatting.number(data["score"]))
     if sweep.history.expectations.is_random:
-        row.append(formatting.give_or_take(data["expected"], data["expected_error"]))
+        row.append(formatting.with_standard_error(data["expected"], data["expected_error"]))
     if several:
         found = interval(trial, sweep.spec.seed)
         ends = formatting.ABSENT if found is None else f"[{found.low:.4g}, {found.high:.4g}]"
@@ -205,18 +213,21 @@ def _best_row(
 
 
 def _shorten(text: str) -> str:
-    """Return a text cut to `_LONGEST` characters."""
+    """Return a text cut to `_LONGEST` characters, with an ellipsis if it was longer."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _status(status: Status) -> Markup:
-    """Return a status as a coloured word."""
+    """Return a status in lower case and in its colour."""
     word = status.value.lower()
     return tag("span", word, class_=word)
 
 
 def interval(trial: Trial, seed: int) -> Interval | None:
-    """Return the confidence interval of a trial's score over seeds, or None with one seed."""
+    """Return the 95 % interval of a trial's score over seeds; None with one seed.
+
+    `seed` is for the bootstrap, which is used if the score is no mean.
+    """
     scores = [
         score for replica in trial.compared_replicas if (score := replica.score_at()) is not None
     ]
@@ -229,12 +240,12 @@ def interval(trial: Trial, seed: int) -> Interval | None:
 
 
 def _is_of_the_mean(aggregate: Aggregate) -> bool:
-    """Return whether the interval is that of the mean, by Student's t."""
-    return aggregate.kind == "mean" or not aggregate.fair
+    """Return whether the interval is Student's for the mean, and no bootstrap."""
+    return aggregate.kind == "mean" or not aggregate.is_independent_of_count
 
 
-def tested(sweep: Sweep) -> Section | None:
-    """Return the section with the best trials under test seeds; None if none was tested."""
+def test_seeds(sweep: Sweep) -> Section | None:
+    """Return the section with the best trials under test seeds; None without a final evaluation."""
     data = final_evaluation.report(sweep)
     if data is None:
         return None
@@ -258,8 +269,11 @@ def tested(sweep: Sweep) -> Section | None:
     return Section("tested", "Under test seeds", note, body)
 
 
-def searched(sweep: Sweep, provenance: Mapping[str, Any]) -> Section:
-    """Return the section with the space, the fixed settings and the provenance."""
+def search_space(sweep: Sweep, provenance: Mapping[str, Any]) -> Section:
+    """Return the section with the space, the fixed settings and the versions.
+
+    `provenance` is what the ledger recorded at the sweep's creation.
+    """
     space = sweep.spec.space
     width = {name: parameter.describe() for name, parameter in space.parameters.items()}
     rows = [[name, text] for name, text in width.items()]
@@ -282,14 +296,13 @@ def searched(sweep: Sweep, provenance: Mapping[str, Any]) -> Section:
     return Section("space", "What was searched", "", body, "Space")
 
 
-def _folded(title: str | Markup, *inner: Markup, open_: bool = False) -> Markup:
-    """Return a part that can be opened and closed."""
-    shown = tag("summary", title), tag("div", *inner)
-    return tag("details", *shown, open="open" if open_ else None)
+def _folded(title: str | Markup, *inner: Markup) -> Markup:
+    """Return a ``details`` element: its title is visible, the rest opens with a click."""
+    return tag("details", tag("summary", title), tag("div", *inner))
 
 
 def _date(seconds: float) -> str:
-    """Return a time in seconds since 1970 as a text."""
+    """Return a time in seconds since 1970 as local date and time."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
@@ -302,8 +315,11 @@ _ENDS = {
 }
 
 
-def spent(data: Mapping[str, Any] | None) -> Section | None:
-    """Return the section with the use of the slots' time as bars; None if no time was used."""
+def time_use(data: Mapping[str, Any] | None) -> Section | None:
+    """Return the section with bars for the use of the slots' time; None if no time was used.
+
+    `data` is the result of `timeline.time_use`.
+    """
     if data is None or not data["parts"]:
         return None
     bars = (("By what was done", data["parts"]), ("Training, by what became of it", data["fates"]))
@@ -324,7 +340,7 @@ _PAINTS = {
 
 
 def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
-    """Return a bar of parts in seconds, and its legend."""
+    """Return a bar whose parts have lengths in proportion to their seconds, and its legend."""
     whole = sum(parts.values())
     pieces, words = [], []
     for place, (name, seconds) in enumerate(parts.items()):
@@ -337,7 +353,10 @@ def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
 
 
 def failures(sweep: Sweep) -> Section | None:
-    """Return the section of failed trials, tracebacks and bad ends of slices, or None."""
+    """Return the section about failed trials and slices that ended badly.
+
+    Returns None if there are none.
+    """
     failed = sweep.history.with_status(Status.FAILED)
     ends: dict[tuple[End, str], list[str]] = defaultdict(list)
     for record in sweep.records:
@@ -354,23 +373,22 @@ def failures(sweep: Sweep) -> Section | None:
         title = f"trial {trial.number}, iteration {trial.iteration}: {trial.reason}"
         body.append(_folded(title, preformatted(trial.deciding_replica.error)))
     count = formatting.plural(len(failed), "trial")
-    note = f"{count} failed{_shown(len(failed), FAILED)}; what else ended badly was tried again "
-    return Section("failures", "Failures", f"{note}or ended its trial.", body)
+    shown = f", {FAILED} are shown" if len(failed) > FAILED else ""
+    note = f"{count} failed{shown}; what else ended badly was tried again or ended its trial."
+    return Section("failures", "Failures", note, body)
 
 
 def _list_some(names: Sequence[str]) -> str:
-    """Return a text with the first of these names, and the number of the others."""
+    """Return the first 12 different names as a text, and the number of the others."""
     found = list(dict.fromkeys(names))
     return ", ".join(found[:12]) + (f" and {len(found) - 12} more" if len(found) > 12 else "")
 
 
-def _shown(count: int, limit: int) -> str:
-    """Return a text about how many of `count` items are shown; empty if all are."""
-    return f", {limit} are shown" if count > limit else ""
-
-
 def decisions(sweep: Sweep) -> Section | None:
-    """Return the section that explains the states of the best and the failed trials, or None."""
+    """Return the section that explains the state of the best and the failed trials.
+
+    In a small sweep it has all trials. Returns None before the first trial.
+    """
     history = sweep.history
     if not history.trials:
         return None
@@ -385,7 +403,7 @@ def decisions(sweep: Sweep) -> Section | None:
     body = []
     for trial in {trial.number: trial for trial in shown}.values():
         own = replace(sweep, records=tuple(by_trial[trial.number]))
-        body.append(_decided(trial, explanation.steps(own, trial)))
+        body.append(_trial_decisions(trial, explanation.steps(own, trial)))
     rest = len(history.trials) - len(body)
     note = "Each decision with the numbers that were compared. " + (
         f"Of the {rest} other trials `sweep explain {sweep.folder.in_commands} TRIAL` says more."
@@ -395,8 +413,11 @@ def decisions(sweep: Sweep) -> Section | None:
     return Section("why", "Why each trial is where it is", note, body, "Why")
 
 
-def _decided(trial: Trial, steps: Iterable[Mapping[str, Any]]) -> Markup:
-    """Return the decisions about one trial, foldable."""
+def _trial_decisions(trial: Trial, steps: Iterable[Mapping[str, Any]]) -> Markup:
+    """Return the decisions about one trial, as an element that opens with a click.
+
+    `steps` are the results of `explanation.steps`.
+    """
     title = tag(
         "span",
         f"trial {trial.number} ",
@@ -408,7 +429,7 @@ def _decided(trial: Trial, steps: Iterable[Mapping[str, Any]]) -> Markup:
 
 
 def _step(step: Mapping[str, Any]) -> Markup:
-    """Return one decision with its values."""
+    """Return one decision with its reason and its tables as a list item."""
     when = time.strftime("%H:%M:%S", time.localtime(step["at"]))
     numbers = [
         table(
@@ -422,20 +443,20 @@ def _step(step: Mapping[str, Any]) -> Markup:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as the text of a cell."""
+    """Return a value as the text of a table's cell."""
     if value is None or isinstance(value, float):
         return formatting.number(value)
     return str(value)
 
 
 def navigation(sections: Iterable[Section]) -> Markup:
-    """Return the list of contents."""
+    """Return the list of contents, a link to each section."""
     links = [tag("a", one.short or one.title, href=f"#{one.id}") for one in sections]
     return tag("nav", tag("div", links))
 
 
-def shown(section: Section) -> Markup:
-    """Return a section as HTML."""
+def render(section: Section) -> Markup:
+    """Return a section as HTML; text between backquotes in its note is set as code."""
     pieces = section.note.split("`")
     words = (
         tag("code", piece) if place % 2 else escape(piece) for place, piece in enumerate(pieces)

@@ -41,14 +41,14 @@ _TIMERS = {
 
 @dataclass(frozen=True)
 class Clock:
-    """Conversion of dates to seconds since the sweep began, without gaps between drivers."""
+    """A clock that counts seconds since the sweep began, and stands still while no driver runs."""
 
     spans: Sequence[tuple[int, float, float]]
-    """Term, first and last date of each driver."""
+    """Term of each driver, with the dates of its first and last event, in seconds since 1970."""
 
     @classmethod
     def of(cls, records: Sequence[Recorded]) -> "Clock":
-        """Return the clock of a sweep with these events; it stands still while no driver runs."""
+        """Return the clock of the sweep whose events these are."""
         spans: dict[int, tuple[float, float]] = {}
         for record in records:
             first, _ = spans.get(record.term, (record.time, record.time))
@@ -61,7 +61,7 @@ class Clock:
         return sum(max(0.0, last - first) for _, first, last in self.spans)
 
     def seconds_until(self, date: float) -> float:
-        """Return the seconds for which drivers had run by a date."""
+        """Return the seconds for which drivers had run by a date, in seconds since 1970."""
         return sum(
             min(max(0.0, date - first), max(0.0, last - first)) for _, first, last in self.spans
         )
@@ -69,24 +69,27 @@ class Clock:
 
 @dataclass(frozen=True)
 class Bar:
-    """A slice in the picture."""
+    """A slice in the picture of slots over time."""
 
     start: float
-    """Start in seconds on the clock of the picture."""
+    """Start of the slice, in seconds on the `Clock`."""
     end: float
-    """End in seconds on the clock of the picture."""
+    """End of the slice, in seconds on the `Clock`."""
     replica: str
     """Name of the replica, such as ``12.1``."""
     rung: int
-    """Index of the level that the slice was to reach; -1 without one, -2 for a test."""
+    """Index of the rung that the slice was to reach; -1 without one, -2 for a test seed."""
     reason: str
-    """Reason for the slice, as a text."""
+    """Reason for which the slice was started, as a text."""
     lane: int = 0
-    """Index of the slot, which is the bar's line in the picture."""
+    """Index of the slot in which the slice ran."""
 
 
 def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
-    """Return all slices with their slots; one that runs or was cut off ends with its driver."""
+    """Return a bar for each slice of a sweep; one without an end ends with its driver.
+
+    The slots are inferred from the order of events, as the ledger does not record them.
+    """
     slots, before = _Slots(), 0.0
     for record in sweep.records:
         event = record.event
@@ -110,7 +113,7 @@ def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
 
 
 def _named(event: Opened, sweep: Sweep) -> tuple[str, int]:
-    """Return the replica's name and the index of the slice's level."""
+    """Return the name of a slice's replica, and the slice's rung as in `Bar.rung`."""
     rung = -1
     if is_test(event.replica):
         rung = -2
@@ -124,7 +127,7 @@ _Key = tuple[int, int]
 
 @dataclass
 class _Slots:
-    """Assignment of slices to slots.
+    """Assigns slices to slots, by the order in which they were opened and closed.
 
     More slices may be open than there are slots: the seeds of one trial are opened together, and
     the pool starts them one after another.
@@ -133,25 +136,19 @@ class _Slots:
     count: int | None = None
     """Number of slots; None if not recorded, which means no limit."""
     slices: list[tuple[Opened, float, float, int]] = field(default_factory=list)
-    """Tuples of slice, start, end and slot."""
+    """Slices that have ended, each with its start and end as dates and the index of its slot."""
     _running: dict[_Key, tuple[Opened, float, int]] = field(default_factory=dict)
-    """Replica → its slice, start and slot."""
+    """Trial and replica → the slice that runs, the date of its start and the index of its slot."""
     _queue: dict[_Key, Opened] = field(default_factory=dict)
-    """Replica → its open slice that waits for a slot."""
+    """Trial and replica → the opened slice that waits for a slot, first come first."""
 
     def open(self, event: Opened, time: float) -> None:
-        """Record that a slice was opened.
-
-        `time` is in seconds on the clock of the picture.
-        """
+        """Add a slice that was opened at the date `time` to the queue, and fill free slots."""
         self._queue[event.trial, event.replica] = event
         self._fill(time)
 
     def close(self, key: _Key, time: float) -> None:
-        """Record that a slice ended.
-
-        `time` is in seconds on the clock of the picture.
-        """
+        """End the slice of a trial and replica at the date `time`, and fill free slots."""
         if key in self._queue and self._running:  # it started before one that was opened earlier
             other = max(self._running, key=lambda one: self._running[one][1])
             event, start, lane = self._running.pop(other)
@@ -163,19 +160,13 @@ class _Slots:
         self._fill(time)
 
     def clear(self, time: float) -> None:
-        """Record that the driver ended, and all slices with it.
-
-        `time` is in seconds on the clock of the picture.
-        """
+        """End all slices at the date `time`, at which their driver ended."""
         self._queue.clear()
         for key in list(self._running):
             self.close(key, time)
 
     def _fill(self, time: float) -> None:
-        """Start waiting slices in free slots.
-
-        `time` is in seconds on the clock of the picture.
-        """
+        """Start waiting slices in the free slots with the lowest indices, at the date `time`."""
         while self._queue and (self.count is None or len(self._running) < self.count):
             key, event = next(iter(self._queue.items()))
             del self._queue[key]
@@ -185,14 +176,15 @@ class _Slots:
 
 
 def lanes(bars: Iterable[Bar]) -> int:
-    """Return the number of slots that were ever used."""
+    """Return the number of slots that any of the bars uses."""
     return 1 + max((bar.lane for bar in bars), default=-1)
 
 
-def joined(bars: Sequence[Bar], limit: int = MOST_BARS) -> list[Bar]:
-    """Return bars with neighbours in a lane merged: those of one trial and goal, then short ones.
+def merge_bars(bars: Sequence[Bar], limit: int = MOST_BARS) -> list[Bar]:
+    """Merge neighbours in a slot until there are at most `limit` bars; return these.
 
-    A merged bar of several trials has the first one's name with an ellipsis.
+    Neighbours of one replica and rung are merged first, then short ones. A merged bar of several
+    trials has the first one's name with an ellipsis.
     """
     merged = _merge(bars, 0.0)
     span = max((bar.end for bar in bars), default=0.0)
@@ -204,7 +196,7 @@ def joined(bars: Sequence[Bar], limit: int = MOST_BARS) -> list[Bar]:
 
 
 def _merge(bars: Sequence[Bar], grain: float) -> list[Bar]:
-    """Return bars merged if they belong together or are shorter than `grain`."""
+    """Merge neighbours in a slot if they belong together or are shorter than `grain` seconds."""
     lanes: dict[int, list[Bar]] = defaultdict(list)
     for bar in bars:
         row = lanes[bar.lane]
@@ -222,9 +214,10 @@ def _merge(bars: Sequence[Bar], grain: float) -> list[Bar]:
 
 
 def _is_mergeable(previous: Bar, bar: Bar, grain: float) -> bool:
-    """Return whether two neighbouring bars are merged.
+    """Return whether two neighbours in a slot are merged.
 
-    `grain` is the duration in seconds below which bars are merged.
+    They are if they last less than `grain` seconds together, or are of one replica and rung without
+    a gap.
     """
     if bar.end - previous.start < grain:
         return True
@@ -233,7 +226,11 @@ def _is_mergeable(previous: Bar, bar: Bar, grain: float) -> bool:
 
 
 def rungs(sweep: Sweep) -> list[Data]:
-    """Return, for each level reached, how many trials reached it, continued, or wait there."""
+    """Return the numbers of trials that reached each rung, went on from it, and wait there.
+
+    Each entry has the keys ``reached``, ``on`` and ``waiting``. Rungs that no trial reached are
+    left out.
+    """
     levels, trials = sweep.aim.levels, sweep.history.trials
     rows = []
     for level in levels:
@@ -246,18 +243,21 @@ def rungs(sweep: Sweep) -> list[Data]:
 
 
 def _is_beyond(trial: Trial, level: float) -> bool:
-    """Return whether a trial's goal is above a level."""
+    """Return whether a trial may train beyond a rung, by its goal."""
     goal = trial.goal.until
     return goal is None or goal > level
 
 
-def spent(sweep: Sweep, bars: Sequence[Bar], clock: Clock) -> Data:
-    """Return the use of the slots' time in seconds, by activity and by the trials' status."""
+def time_use(sweep: Sweep, bars: Sequence[Bar], clock: Clock) -> Data:
+    """Return the use of the slots' time, in seconds.
+
+    ``parts`` has it by activity, ``fates`` by the status of the trials.
+    """
     busy = sum(bar.end - bar.start for bar in bars)
     training = _training(sweep)
     trained = sum(training.values())
     parts = {**training, "start, restore, save": max(0.0, busy - trained)}
-    parts["free slots"] = max(0.0, _offered(sweep, clock, lanes(bars)) - busy)
+    parts["free slots"] = max(0.0, _slot_time(sweep, clock, lanes(bars)) - busy)
     fates: dict[str, float] = defaultdict(float)
     for trial in sweep.history.trials:
         fates[trial.status.value] += trial.seconds
@@ -271,10 +271,10 @@ def spent(sweep: Sweep, bars: Sequence[Bar], clock: Clock) -> Data:
     }
 
 
-def _offered(sweep: Sweep, clock: Clock, used: int) -> float:
-    """Return the total time of all slots in seconds.
+def _slot_time(sweep: Sweep, clock: Clock, used: int) -> float:
+    """Return the time of all slots together while drivers ran, in seconds.
 
-    `used` is the number of slots for drivers that did not record it.
+    `used` is the number of slots for drivers that did not record theirs.
     """
     total, count, since = 0.0, used, 0.0
     for record in sweep.records:
@@ -286,7 +286,10 @@ def _offered(sweep: Sweep, clock: Clock, used: int) -> float:
 
 
 def _training(sweep: Sweep) -> dict[str, float]:
-    """Return activity → seconds by the timers in results; ``training`` without timers."""
+    """Return activity → seconds of all trials, by the timers in results.
+
+    Its only key is ``training`` if the results have no timers.
+    """
     parts: dict[str, float] = defaultdict(float)
     whole = 0.0
     for record in sweep.records:
@@ -303,6 +306,6 @@ def _training(sweep: Sweep) -> dict[str, float]:
 
 
 def _amount(metrics: Mapping[str, Any], key: str) -> float:
-    """Return a plausible positive number of a result, or 0."""
+    """Return the number under `key` in a result's metrics; 0 if it is missing or implausible."""
     value = to_number(metrics.get(key))
     return value if value is not None and 0 < value < 1e12 else 0.0

@@ -53,22 +53,22 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Freed:
-    """The number of checkpoints, files and bytes that were deleted, or would be."""
+    """The checkpoints, files and bytes of one sweep that were deleted, or would be."""
 
     name: str
     """Name of the sweep, or of a folder left by an interrupted creation or removal."""
     checkpoints: int
     """Number of deleted checkpoints."""
     files: int
-    """Number of other files, such as leftovers of a crash."""
+    """Number of other deleted files."""
     bytes: int
-    """Size of all these files, in bytes."""
+    """Size of the checkpoints and files, in bytes."""
     runs: int | None = None
     """Number of MLflow runs that were marked as deleted, or would be; None if not requested."""
 
 
 def check_removable(folder: Folder) -> None:
-    """Raise SweepLocked if a driver holds the sweep, UsageError if its folder is a link."""
+    """Raise SweepLocked if a driver has the sweep, UsageError if its folder is a link."""
     if folder.path.is_symlink():
         raise UsageError(f"{folder.path}: is a link to another folder; remove the link by hand")
     held = lease.read_file(folder.ledger)
@@ -81,7 +81,7 @@ def check_removable(folder: Folder) -> None:
 
 
 def remove(folder: Folder, mlflow: bool = False) -> Freed:
-    """Delete a sweep with everything in its folder.
+    """Delete a sweep with everything in its folder and its checkpoints in object storage.
 
     Args:
         mlflow: True to mark its runs as deleted in MLflow first; otherwise they stay there.
@@ -114,7 +114,10 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
 
 
 def _delete_runs(folder: Folder) -> int:
-    """Mark the sweep's runs as deleted, return their number; StorageError if not the user's."""
+    """Mark the sweep's MLflow runs as deleted; return their number.
+
+    Raises StorageError if MLflow reported an error, or another user chose its server.
+    """
     where = sync.tracker_context(folder)
     if not where.uri_is_own:
         raise StorageError(
@@ -139,7 +142,7 @@ def _delete_runs(folder: Folder) -> int:
 
 
 def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) -> Freed:
-    """Delete the checkpoints and files of a sweep that are no longer needed.
+    """Delete checkpoints, logs and other files of a sweep that are no longer needed.
 
     Each trial that may continue keeps its two newest checkpoints and its best one, so the sweep can
     be resumed with the same results. Leftovers of a crash or an upgrade are deleted, too.
@@ -147,9 +150,10 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
     Args:
         say: called with a message about each wait and each repair.
         keep: number of best trials that keep their best checkpoint.
+        dry_run: True to delete nothing, and only count.
 
     Raises:
-        SweepLocked: a driver holds the sweep.
+        SweepLocked: a driver has the sweep.
         UsageError: the ledger was written by a newer version.
         StorageError: the disk or the database reported an error.
     """
@@ -177,7 +181,7 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
 
 @dataclass(frozen=True)
 class Orphaned:
-    """The runs and models of one MLflow experiment whose sweep or trial does not exist any more."""
+    """Runs and models of one MLflow experiment whose sweep or trial no longer exists."""
 
     name: str
     """Name of the MLflow experiment."""
@@ -188,7 +192,7 @@ class Orphaned:
 
 
 def orphaned(root: Path) -> list[Orphaned]:
-    """Return the runs and models in a root's MLflow file that belong to no sweep in the root.
+    """Return the runs and models in the root's MLflow file that belong to none of its sweeps.
 
     A server is not searched, since other people may send sweeps to it.
 
@@ -220,9 +224,10 @@ def orphaned(root: Path) -> list[Orphaned]:
 
 
 def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
-    """Mark orphaned runs and models as deleted, as MLflow's page does. Yields one result for each.
+    """Mark orphaned runs and models as deleted, as MLflow's page does.
 
-    Raises StorageError if MLflow reported an error; what was marked before stays marked.
+    Yield a result for each of them. Raises StorageError if MLflow reported an error; what was
+    marked before stays marked.
     """
     for orphan in orphans:
         with _mlflow_client(root) as client:
@@ -235,7 +240,10 @@ def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
 
 @contextlib.contextmanager
 def _mlflow_client(root: Path) -> "Iterator[MlflowClient]":
-    """Open a client for the MLflow file of `root`; any error becomes a StorageError."""
+    """Yield a client for the MLflow file of `root`.
+
+    An error in the block becomes a StorageError.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # MLflow warns about its own code
@@ -248,13 +256,13 @@ def _mlflow_client(root: Path) -> "Iterator[MlflowClient]":
 
 
 def _runs(client: "MlflowClient", experiment: str) -> Iterator[StoredRun]:
-    """Yield the runs of an experiment that a sweep created and nobody deleted."""
+    """Yield those runs of an experiment (by its id) that a sweep created and nobody deleted."""
     for run in _all_pages(client.search_runs, [experiment], "tags.`sweep.id` LIKE '%'"):
         yield StoredRun(run.info.run_id, run.info.run_name, tags=run.data.tags)
 
 
 def _all_pages(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
-    """Yield the results of a search by MLflow's client, page by page."""
+    """Yield all results of a search method of MLflow's client, which returns one page per call."""
     token: str | None = None
     while token != "":
         page = search(*arguments, page_token=token)
@@ -263,7 +271,7 @@ def _all_pages(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
 
 
 def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
-    """Yield (sweep id, name) of each run that MLflow may have of this sweep."""
+    """Yield sweep id and name of each run that this sweep may have in MLflow."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         sweep = ledger.sweep_id
     yield sweep, ""
@@ -273,7 +281,7 @@ def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterator[Freed]:
-    """Delete folders of sweeps whose creation or removal was killed.
+    """Delete folders in `root` whose sweep's creation or removal was killed; yield each one's size.
 
     Only a folder's age shows this: a process id means nothing if each container has its own. Each
     folder that cannot be removed now is skipped and reported to `say`.
@@ -288,7 +296,10 @@ def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterato
 
 
 def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
-    """Delete a leftover folder and its stored checkpoints, unless `dry_run`."""
+    """Delete the folder of an interrupted creation or removal, unless `dry_run`; return its size.
+
+    Its checkpoints in object storage are deleted, too.
+    """
     stored = store.of_sweep(draft)
     freed = _measure_everything(stored, draft.name)
     if not dry_run:
@@ -299,7 +310,10 @@ def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
 
 
 def _unneeded_checkpoints(history: History, keep: int) -> list[Dropped]:
-    """Return the events that drop all checkpoints and logs that are not needed."""
+    """Return events that drop the checkpoints and logs that are not needed.
+
+    The `keep` best trials keep their best checkpoint and their log.
+    """
     leaders = [trial.leader for trial in history.ranked()[:keep]]
     kept = {best.digest for leader in leaders if (best := leader.best_checkpoint) is not None}
     numbers = {leader.trial for leader in leaders}
@@ -315,7 +329,7 @@ def _unneeded_checkpoints(history: History, keep: int) -> list[Dropped]:
 
 
 def _count_freed(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> Freed:
-    """Count what dropping these checkpoints and deleting the leftovers would free."""
+    """Return number and size of the files that the events `dropped` name, and of leftovers."""
     saved = [
         history.replica(drop.trial, drop.replica).checkpoints[digest]
         for drop in dropped
@@ -330,14 +344,14 @@ def _count_freed(stored: SweepStore, history: History, dropped: Sequence[Dropped
 
 
 def _leftovers(folder: Folder) -> Iterator[Path]:
-    """Yield the copies of the ledger that upgrades left."""
+    """Yield the paths of copies of the ledger from before an upgrade of its tables."""
     for path in sorted(folder.path.glob("sweep.db.*")):
         if _OLD_LEDGER.fullmatch(path.name) and path.is_file() and not path.is_symlink():
             yield path
 
 
 def _measure_everything(stored: SweepStore, name: str) -> Freed:
-    """Count all checkpoints, files and bytes of a sweep, on the disk and in object storage."""
+    """Return number and size of all checkpoints and files of a sweep, also in object storage."""
     files = [p for p in stored.folder.path.rglob("*") if p.is_symlink() or p.is_file()]
     sizes = [(path.name, path.lstat().st_size) for path in files]
     sizes += [(Path(file).name, size) for file, size in stored.list_sizes().items()]

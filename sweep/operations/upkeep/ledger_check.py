@@ -32,68 +32,68 @@ from sweep.ledger.tables import Connection
 
 
 class Remedy(StrEnum):
-    """The remedy for a damage."""
+    """The repair that a damage needs."""
 
     NONE = ""
-    """The damage cannot be repaired, since no other data contains what is lost."""
+    """No repair is possible, since no other data contains what is lost."""
     UPGRADE = "upgrade"
     """Upgrade the ledger's tables to the current revision, and keep a copy."""
     LEASE = "lease"
-    """Release the lease, in a new term."""
+    """Clear the holder in the lease's row, which is unreadable."""
     STATUSES = "statuses"
-    """Derive the statuses from the events again."""
+    """Derive the table of the replicas' statuses from the events again."""
     DROP = "drop"
-    """Drop the checkpoint from the ledger; its trial continues from an older one."""
+    """Record that the checkpoint is lost; its trial continues from an older one."""
     SWEEP_UP = "sweep up"
-    """Delete the file."""
+    """Delete the file, which no row of the ledger names."""
     SEND = "send"
-    """Send everything to the tracker again."""
+    """Send all events to the tracker again."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One damage that was found."""
+    """One thing in a sweep's files that is missing, unreadable or contradicts the events."""
 
     part: str
-    """``ledger``, ``schema``, ``lease``, ``results``, ``statuses``, ``checkpoints``, ``files``, or
-    a tracker's name."""
+    """Damaged part: ``ledger``, ``schema``, ``lease``, ``results``, ``statuses``, ``checkpoints``,
+    ``files``, or a tracker's name."""
     place: str
-    """The place in the sweep, for example ``trial 3`` or a file of its folder."""
+    """Place of the damage, for example ``trial 3``, ``event 7`` or a file of the sweep's folder."""
     problem: str
-    """The damage in words, without its place."""
+    """Text that says what is wrong, without the place."""
     remedy: Remedy = Remedy.NONE
-    """The repair that is possible."""
+    """Repair that this damage needs."""
     trial: int = -1
     """Number of the trial that owns the checkpoint or file, with `replica`; -1 if none does."""
     replica: int = 0
-    """Index of the seed of the trial."""
+    """Index of the replica (the trial under one seed) that owns the checkpoint or file."""
     digest: str = ""
-    """Digest of the lost checkpoint, or empty."""
+    """Digest of the damaged checkpoint; empty for other damages."""
 
 
 ReplicaKey = tuple[int, int]
-"""Trial and replica."""
+"""Number of a trial, and index of its replica (the trial under one seed)."""
 
 #: The largest number of damaged pages that are listed.
 MOST_PAGES = 5
 
 
 class Replayed:
-    """The state that the events of a ledger lead to, and the damages among them."""
+    """Statuses and reports that follow from a ledger's events, and the damages among the events."""
 
     def __init__(self) -> None:
         self.damages: list[Damage] = []
         self.last = 0
-        """The number of the last event."""
+        """Number of the last event; 0 before the first."""
         self.statuses: dict[ReplicaKey, Status] = {}
         self.reports: dict[int, Reported | Closed] = {}
-        """Event number → event that reported results of a slice."""
+        """Number of an event → the event, for those that report results of a slice."""
         self._trials = 0
         self._start_iterations: dict[ReplicaKey, int] = {}
         self._term = 0
 
     def replay(self, rows: Iterable[tuple[int, object, object, object]]) -> None:
-        """Apply rows (k, term, kind, body) of the table of events, in the order of k."""
+        """Apply the rows of the table of events in the order of k; problems become damages."""
         for k, said, kind, body in rows:
             term = said if isinstance(said, int) else -1
             if k != self.last + 1:
@@ -109,11 +109,11 @@ class Replayed:
                 self._apply(k, event)
 
     def first_iteration(self, key: ReplicaKey) -> int:
-        """Return the first iteration that the replica trained itself, not its parent."""
+        """Return the first iteration that the replica trained itself, after those of its parent."""
         return self._start_iterations.get(key, 0) + 1
 
     def _apply(self, k: int, event: Event) -> None:
-        """Apply one event with number `k`."""
+        """Apply event number `k`: it creates a trial, moves a replica or reports results."""
         if isinstance(event, Reported | Closed):
             self.reports[k] = event
         match event:
@@ -129,7 +129,7 @@ class Replayed:
                         self._add_damage(k, f"tests trial {trial}, which no event creates")
 
     def _create(self, k: int, event: Created) -> None:
-        """Apply the creation of a trial by event `k`."""
+        """Apply event `k`, which creates a trial with replicas that wait."""
         if event.trial != self._trials:
             self._add_damage(k, f"creates trial {event.trial}; expected trial {self._trials}")
         self._trials = event.trial + 1
@@ -139,7 +139,7 @@ class Replayed:
             self._start_iterations[event.trial, index] = birth.saved.iteration
 
     def _move(self, k: int, key: ReplicaKey, status: Status) -> None:
-        """Apply a change of a replica's status by event `k`."""
+        """Apply event `k`, which gives a replica a new status; a forbidden change is a damage."""
         was = self.statuses.get(key)
         if was is None and (key[0], 0) not in self.statuses:
             self._add_damage(k, f"is about trial {key[0]}, which no event creates")
@@ -148,12 +148,15 @@ class Replayed:
         self.statuses[key] = status
 
     def _add_damage(self, k: int, problem: str) -> None:
-        """Add a damage of event `k`."""
+        """Add the damage that event `k` has this problem."""
         self.damages.append(Damage("ledger", f"event {k}", problem))
 
 
 def check(path: Path) -> list[Damage]:
-    """Return the damages of a ledger, or an empty list; StorageError if it is unreachable."""
+    """Return the damages of a ledger; StorageError if its server or disk is unreachable.
+
+    A damaged file or an old revision ends the check, since then the rest cannot be read.
+    """
     try:
         with _open_snapshot(path) as (database, connection):
             pages = _check_pages(database, connection)
@@ -167,14 +170,17 @@ def check(path: Path) -> list[Damage]:
 
 
 def replay(path: Path) -> Replayed:
-    """Replay the events of a ledger whose file is undamaged."""
+    """Open a ledger read-only and replay its events; the file must be undamaged."""
     with _open_snapshot(path) as (_, connection):
         return _replay(connection)
 
 
 @contextmanager
 def _open_snapshot(path: Path) -> Iterator[tuple["storage.Database", Connection]]:
-    """Open a ledger read-only, with a consistent snapshot of all tables while a driver writes."""
+    """Yield a ledger's database, opened read-only, and a connection.
+
+    The connection sees all tables as of one moment, also while a driver writes.
+    """
     with (
         closing(storage.open_database(path, only_read=True)) as database,
         database.reading() as connection,
@@ -183,7 +189,7 @@ def _open_snapshot(path: Path) -> Iterator[tuple["storage.Database", Connection]
 
 
 def _check_pages(database: "storage.Database", connection: Connection) -> list[Damage]:
-    """Return the damages of the file itself: unknown objects and damaged pages."""
+    """Return the damages of the database file: damaged pages, and tables that no driver creates."""
     if strange := database.find_foreign_object(connection):
         kind, name = strange
         return [Damage("ledger", name, f"is a {kind}, which no driver creates")]
@@ -192,7 +198,7 @@ def _check_pages(database: "storage.Database", connection: Connection) -> list[D
 
 
 def _check_revision(database: Connection, path: Path) -> list[Damage]:
-    """Return a damage if the tables are not of the current revision, which then are not read."""
+    """Return a damage if the tables are not of the current revision, or an empty list."""
     rows = database.execute(f"SELECT version_num FROM {upgrade.VERSION_TABLE}").fetchall()  # noqa: S608 a name of ours
     if len(rows) != 1:
         return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]
@@ -205,7 +211,7 @@ def _check_revision(database: Connection, path: Path) -> list[Damage]:
 
 
 def _check_content(database: Connection) -> Iterator[Damage]:
-    """Yield the damages of the tables' content."""
+    """Yield the damages of the rows: of sweep, lease, events, statuses, results and trackers."""
     (sweeps,) = database.execute("SELECT count(*) FROM sweep").fetchone()
     if sweeps != 1:
         yield Damage("ledger", "sweep", f"{sweeps} sweeps in a file that has one")
@@ -224,14 +230,14 @@ def _check_content(database: Connection) -> Iterator[Damage]:
 
 
 def _replay(database: Connection) -> Replayed:
-    """Replay the events of an open ledger."""
+    """Replay all events of an open ledger."""
     replayed = Replayed()
     replayed.replay(database.execute("SELECT k, epoch, kind, body FROM events ORDER BY k"))
     return replayed
 
 
 def _check_statuses(database: Connection, replayed: Replayed) -> Iterator[Damage]:
-    """Yield a damage for each replica whose status differs from its events."""
+    """Yield a damage for each replica whose status in the table differs from the events'."""
     standing = {(t, r): s for t, r, s in database.execute("SELECT * FROM replicas")}
     for key in sorted(standing.keys() | replayed.statuses.keys(), key=str):
         seen, due = standing.get(key), replayed.statuses.get(key)
@@ -241,7 +247,7 @@ def _check_statuses(database: Connection, replayed: Replayed) -> Iterator[Damage
 
 
 def _check_results(database: Connection, replayed: Replayed) -> Iterator[Damage]:
-    """Yield a damage for each row that no slice reported and each missing result."""
+    """Yield a damage for each result that no slice reported, and for replicas that lack some."""
     present: dict[ReplicaKey, set[int]] = {}
     yield from _check_rows(database, replayed, "superseded", {})
     yield from _check_rows(database, replayed, "results", present)
@@ -254,7 +260,10 @@ def _check_rows(
     table: str,
     present: dict[ReplicaKey, set[int]],
 ) -> Iterator[Damage]:
-    """Yield the damages of a table of results, and add its iterations to `present`."""
+    """Yield a damage for each unreadable or unreported row of a table of results.
+
+    The iterations of its readable rows are added to `present`.
+    """
     query = f"SELECT trial, replica, iteration, k, metrics FROM {table} ORDER BY 1, 2, 3"  # noqa: S608 ours
     for trial, replica, iteration, k, metrics in database.execute(query):
         key, report = (trial, replica), replayed.reports.get(k)
@@ -270,7 +279,7 @@ def _check_rows(
 
 
 def _check_gaps(replayed: Replayed, present: Mapping[ReplicaKey, set[int]]) -> Iterator[Damage]:
-    """Yield a damage for each replica with missing results.
+    """Yield a damage for each replica that lacks results; `present` has the iterations that exist.
 
     Results are expected up to the replica's newest checkpoint or newest result.
     """

@@ -30,19 +30,22 @@ PATIENCE_S = 600.0
 
 @dataclass(frozen=True)
 class Mended:
-    """The repairs that were made, in words, and the damages that remain."""
+    """The repairs that were made, and the damages that remain."""
 
     repairs: tuple[str, ...]
-    """Repairs that were made, one sentence each."""
+    """Sentences for the user, one for each repair."""
     verification: Verification
-    """Result of the verification after the repairs."""
+    """Verification of the sweep after the repairs."""
 
 
 def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
-    """Repair what the remaining files allow, then verify the sweep again.
+    """Repair the damages that the sweep's remaining files allow, then verify the sweep again.
+
+    Nothing is repaired if events or results are damaged. `say` is called with messages for the
+    user.
 
     Raises:
-        SweepLocked: a driver holds the sweep; nothing was changed.
+        SweepLocked: a driver has the sweep; nothing was changed.
         StorageError: the disk or the database reported an error.
     """
     with folder.lock():
@@ -58,7 +61,7 @@ def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
 
 
 def _free_lease(folder: Folder, verification: Verification) -> Iterator[str]:
-    """Release an unreadable lease. Yields the repair in words."""
+    """Clear the lease's holder if the lease is unreadable. Yields a sentence about it."""
     if any(damage.remedy is Remedy.LEASE for damage in verification.damages):
         with (
             contextlib.closing(storage.open_database(folder.ledger)) as database,
@@ -71,7 +74,7 @@ def _free_lease(folder: Folder, verification: Verification) -> Iterator[str]:
 def _mend(
     folder: Folder, term: int, verification: Verification, say: Callable[[str], None]
 ) -> Iterator[str]:
-    """Apply the remedies of the damages. Yields each repair in words.
+    """Apply the remedies of all damages in `verification`. Yields a sentence about each repair.
 
     `say` is called with messages for the user. `term` is the term in which the sweep is held.
     """
@@ -89,7 +92,10 @@ def _mend(
 
 
 def _rebuild_statuses(folder: Folder, term: int) -> str:
-    """Replace the table of statuses by those that the events lead to."""
+    """Replace the table of statuses by the statuses after all events.
+
+    Returns a sentence about it.
+    """
     statuses = ledger_check.replay(folder.ledger).statuses
     rows = [(trial, replica, status) for (trial, replica), status in statuses.items()]
     with (
@@ -103,7 +109,7 @@ def _rebuild_statuses(folder: Folder, term: int) -> str:
 
 
 def _drop_checkpoints(folder: Folder, term: int, verification: Verification) -> Iterator[str]:
-    """Drop lost checkpoints from the history. Yields one line for each replica."""
+    """Append events that drop the lost checkpoints. Yields a sentence for each replica."""
     lost = [damage for damage in verification.damages if damage.remedy is Remedy.DROP]
     history = lookup.read_history(folder)
     events = [Dropped(damage.trial, damage.replica, (damage.digest,)) for damage in lost]
@@ -123,7 +129,10 @@ def _drop_checkpoints(folder: Folder, term: int, verification: Verification) -> 
 
 
 def _delete_unnamed_files(folder: Folder) -> Iterator[str]:
-    """Delete files that no row names. Yields one line for each replica."""
+    """Delete checkpoint files that no row of the ledger names.
+
+    Yields a sentence for each replica.
+    """
     gone = store.of_sweep(folder).sweep_up(lookup.read_history(folder))
     for whose, count in Counter((spare.trial, spare.replica) for spare in gone).items():
         yield f"trials/{replica_name(*whose)}: {count} files that no row names were deleted"
@@ -132,9 +141,10 @@ def _delete_unnamed_files(folder: Folder) -> Iterator[str]:
 def _send_copies(
     folder: Folder, term: int, names: list[str], say: Callable[[str], None]
 ) -> Iterator[str]:
-    """Send everything to the trackers `names` again. Yields one line for each.
+    """Send all events to the trackers `names` again, as into an empty copy.
 
-    `say` is called with messages for the user. `term` is the term in which the sweep is held.
+    Yields a sentence for each tracker. `say` is called with messages for the user. `term` is
+    the term in which the sweep is held.
     """
     for name, tracker in sync.load_trackers(
         sync.tracker_context(folder), only_installed=True

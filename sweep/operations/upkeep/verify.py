@@ -31,23 +31,26 @@ from trainables.errors import CheckpointError, CorruptCheckpoint, MissingCheckpo
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of a verification."""
+    """The damages that the verification of a sweep found."""
 
     damages: tuple[Damage, ...]
-    """All damages."""
+    """All damages, those of the ledger first."""
     notes: tuple[str, ...]
-    """Parts that were not compared, with the reasons."""
+    """Sentences about parts that were not compared, with the reasons."""
     checkpoints: int
-    """The number of checkpoints that were hashed, including their segments."""
+    """Number of checkpoints that were read and hashed with their segments."""
 
 
 def verify(folder: Folder) -> Verification:
-    """Verify a sweep; nothing is written."""
+    """Compare a sweep's ledger, checkpoints, files and copies; nothing is written."""
     return inspect_sweep(folder, lookup.is_driven(folder))
 
 
 def inspect_sweep(folder: Folder, driven: bool) -> Verification:
-    """Verify a sweep; `driven` is true if a driver runs."""
+    """Compare a sweep's ledger, checkpoints, files and copies, like `verify`.
+
+    If it is `driven`, copies and files are left out, since a driver changes them.
+    """
     damages = ledger_check.check(folder.ledger)
     for part, what in (("ledger", "a damaged ledger"), ("schema", "a ledger of old tables")):
         if any(damage.part == part for damage in damages):
@@ -70,7 +73,7 @@ def inspect_sweep(folder: Folder, driven: bool) -> Verification:
 
 
 def _check_sums(folder: Folder) -> tuple[History, list[Damage]]:
-    """Return the history, and a damage for each event whose sums differ from its results."""
+    """Return the history, and a damage for each event whose sums contradict the results so far."""
     wrong: list[Damage] = []
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = History(reading.objective(ledger), shows_unsaved=True)
@@ -90,12 +93,15 @@ def _check_sums(folder: Folder) -> tuple[History, list[Damage]]:
 
 
 def _named_checkpoints(history: History) -> set[tuple[int, int, str]]:
-    """Return trial, replica and digest of each checkpoint in the history."""
+    """Return trial, replica and digest of each checkpoint that the history has."""
     return {(r.trial, r.index, digest) for r in history.all_replicas for digest in r.checkpoints}
 
 
 def _check_trainable(folder: Folder) -> Iterator[Damage]:
-    """Yield the damages of a script's trainable, which is hashed but not loaded."""
+    """Yield a damage if the saved trainable of a script is missing or its digest is wrong.
+
+    The file is hashed but not loaded.
+    """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
         kept = pickled.newest(folder.trainable, ledger.sweep_id)
@@ -111,7 +117,7 @@ def _check_trainable(folder: Folder) -> Iterator[Damage]:
 
 
 def _check_checkpoints(stored: SweepStore, history: History) -> list[Damage]:
-    """Return the damages of all checkpoints."""
+    """Return a damage for each checkpoint in the history that is missing, unreadable or changed."""
     return [
         damage
         for replica in history.all_replicas
@@ -121,7 +127,7 @@ def _check_checkpoints(stored: SweepStore, history: History) -> list[Damage]:
 
 
 def _check_checkpoint(stored: SweepStore, replica: Replica, saved: Saved) -> Damage | None:
-    """Return the damage of a checkpoint, or None if it is intact."""
+    """Read and hash a checkpoint; return its damage, or None if it is intact."""
     its = stored.replica(replica.trial, replica.index)
     place = f"trials/{its.folder.name}/{saved.file}"
     checkpoint = (replica.trial, replica.index, saved.digest)
@@ -135,7 +141,7 @@ def _check_checkpoint(stored: SweepStore, replica: Replica, saved: Saved) -> Dam
 
 
 def _check_files(stored: SweepStore, history: History) -> Iterator[Damage]:
-    """Yield a damage for each file that no row names."""
+    """Yield a damage for each file in the checkpoints' folders that no row of the ledger names."""
     for spare in stored.unnamed_files(history):
         whose = (spare.trial, spare.replica)
         place = f"trials/{replica_name(*whose)}/{spare.name}"
@@ -143,11 +149,14 @@ def _check_files(stored: SweepStore, history: History) -> Iterator[Damage]:
 
 
 def _check_copies(context: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
-    """Compare each tracker's copy that is complete and reachable. Returns damages and notes."""
+    """Compare the copy of each tracker that is complete and reachable with the history.
+
+    Returns the damages, and a sentence about each copy that was not compared.
+    """
     damages: list[Damage] = []
     notes: list[str] = []
     behind = sync.count_missing_events(context)
-    for name, why in sync.left_out(context).items():
+    for name, why in sync.uninstalled_trackers(context).items():
         notes.append(printable(f"{name} was not compared: {why}"))
     for name, tracker in sync.load_trackers(context, only_installed=True).items():
         try:
@@ -160,10 +169,11 @@ def _check_copies(context: TrackerContext) -> tuple[list[Damage], tuple[str, ...
 
 
 def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
-    """Return the differences between a tracker's copy of `count` events and the history, as lines.
+    """Return the differences between a tracker's copy and the history, one line each.
 
     Args:
         count: number of events that the copy contains, the first ones of the history.
+        missing: number of events that it lacks.
 
     Raises:
         StorageError: the copy lacks events, or the tracker cannot compare its copy.

@@ -90,7 +90,7 @@ def settle_spec(
     """
     plugin, seeds = spec.scheduler, spec.seeds
     if seeds is None:
-        several = depends_on_seed and spec.aggregate.fair
+        several = depends_on_seed and spec.aggregate.is_independent_of_count
         seeds = scheduler.default_seeds if several else 1
     options = dict(scheduler.settle(plugin.options))
     named = Plugin(name=plugin.name, options=options)

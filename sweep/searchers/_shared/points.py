@@ -41,7 +41,7 @@ class Enumerating(searchers.Searcher):
     def check(self, space: Space) -> None:
         """Raise BadSpace if the space has infinitely many points, or more than `MOST`."""
         for parameter in space.searched:
-            domain = space.role(parameter)
+            domain = space.domain_of(parameter)
             if domain.size() is None:
                 allowed = f"a finite number of values under searcher: {self.name}"
                 hint = "write {choice: [...]}, or give a step; searcher: qmc covers ranges evenly"
@@ -70,7 +70,7 @@ class Enumerating(searchers.Searcher):
         if (found := looked.first_untried(request.trials)) is not None:
             return found
         if self.options.duplicates and looked.points.count:
-            return looked.point_at(request.index % looked.points.count)
+            return looked.at_index(request.index % looked.points.count)
         raise Exhausted(f"each of the {looked.points.count} points of the space has a trial")
 
 
@@ -106,9 +106,9 @@ class _Progress:
             return False
         return not seen or trials[seen - 1].searched == self._newest
 
-    def point_at(self, place: int) -> Settings:
+    def at_index(self, place: int) -> Settings:
         """Return the settings of the point at index `place` of the order."""
-        return self.points.nth(self._order[place])
+        return self.points.at_index(self._order[place])
 
     def first_untried(self, trials: Sequence[Trial]) -> Settings | None:
         """Return the first point of the order without a trial, or None if each has one.
@@ -121,7 +121,7 @@ class _Progress:
                 self._tried.add(choice_key(self._newest))
         self._trials = len(trials)
         while self._place < self.points.count:
-            found = self.point_at(self._place)
+            found = self.at_index(self._place)
             if choice_key(found.searched) not in self._tried:
                 return found
             self._place += 1
@@ -136,5 +136,5 @@ def untried_points(
     Offspring do not count as trials of their points.
     """
     tried = {choice_key(trial.searched) for trial in trials if trial.parent is None}
-    found = (points.nth(index) for index in order)
+    found = (points.at_index(index) for index in order)
     return (point for point in found if choice_key(point.searched) not in tried)

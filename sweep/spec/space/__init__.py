@@ -79,33 +79,33 @@ Suggest = Callable[[str, Domain], Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """One point of a space."""
+    """One point of a search space: the settings of a trial."""
 
     searched: dict[str, Any]
-    """Proposed values of the active parameters, including those with a leading underscore."""
+    """Name → value of each active searched parameter, including those with a leading underscore."""
     settings: dict[str, Any]
-    """Settings for the trainable by dotted name: proposed, fixed and derived, without underscored
-    ones."""
+    """Dotted name → value of each setting for the trainable: proposed, fixed and derived, without
+    those with a leading underscore."""
     origin: str = ""
-    """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
+    """Part of the searcher that proposed the point, such as `prior`; empty for its own model."""
     why: str = ""
-    """Reason for the proposal as a text, if there is more to say than the searcher's name."""
+    """Reason for the proposal as a text; empty if the searcher's name says all."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """Parameters by name, in the order of the file; created by `parse`, which refuses mistakes."""
+    """A search space: parameters by name, in the order of the file; `parse` creates it."""
 
     parameters: Mapping[str, Parameter]
-    """Name with dots → parameter, in the order of the file."""
+    """Dotted name → parameter, in the order of the file."""
     raw: Mapping[str, Any] = field(repr=False)
     """Plain data from which the space was read."""
     source: Source = field(repr=False)
-    """Source of the key ``space``, for messages."""
+    """File and lines of the key ``space``, for messages."""
     forbidden: tuple[Clause, ...] = ()
-    """Forbidden combinations: points at which one of these holds are not in the space."""
+    """Combinations of values; a point at which one of them holds is not in the space."""
     pinned: Mapping[str, Any] = field(default_factory=dict)
-    """Fixed values of searched parameters, which are not proposed."""
+    """Searched parameter → the value that it has instead of a proposed one."""
 
     @classmethod
     def parse(
@@ -114,11 +114,11 @@ class Space:
         source: Source | None = None,
         forbid: Sequence[Any] = (),
     ) -> "Space":
-        """Read a space.
+        """Parse a space from plain data, and check it.
 
         Args:
             raw: name → description of the parameter.
-            source: source of the spec that has the key ``space``, for messages.
+            source: file and lines of the spec that has the key ``space``, for messages.
             forbid: the spec's key ``forbid``.
 
         Raises:
@@ -138,38 +138,41 @@ class Space:
         return space.forbid(forbid, whole) if forbid else space
 
     def forbid(self, forbid: Sequence[Any], source: Source) -> "Space":
-        """Return the space without the points at which one of `forbid` holds."""
+        """Return the space without the points at which one of the combinations in `forbid` holds.
+
+        Raises BadSpace if one cannot be read, or leaves too few points.
+        """
         without = replace(self, forbidden=read_clauses(forbid, self.parameters, source))
         without.draw(0)
         return without
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """Domains of the parameters to propose, in the order of the file."""
+        """Name → domain of each parameter that the searcher proposes, in the order of the file."""
         return {
-            name: self.role(name)
+            name: self.domain_of(name)
             for name in self.searched
             if name not in self.pinned and not self.parameters[name].crossed
         }
 
     @cached_property
     def searched(self) -> tuple[str, ...]:
-        """Names of all parameters with a domain, including those with a leading underscore."""
+        """Names of all parameters with a domain, proposed or not."""
         return tuple(
             n for n, p in self.parameters.items() if not isinstance(p.role, Fixed | Derived)
         )
 
     @property
     def crossed_domains(self) -> dict[str, Domain]:
-        """Parameters whose values the trials take in turn."""
-        return {name: self.role(name) for name, p in self.parameters.items() if p.crossed}
+        """Name → domain of each parameter with ``grid``, whose values the trials take in turn."""
+        return {name: self.domain_of(name) for name, p in self.parameters.items() if p.crossed}
 
     @property
     def cells(self) -> int:
-        """Number of combinations of values that the trials take in turn."""
+        """Number of combinations of the values of parameters with ``grid``; 1 without any."""
         return math.prod(domain.size() or 1 for domain in self.crossed_domains.values())
 
-    def role(self, name: str) -> Domain:
+    def domain_of(self, name: str) -> Domain:
         """Return the domain of a searched parameter.
 
         Raises TypeError if the parameter is fixed or derived.
@@ -180,7 +183,7 @@ class Space:
         return role
 
     def determining(self, keys: Collection[str]) -> frozenset[str]:
-        """Return the searched parameters on which one of these settings depends.
+        """Return the searched parameters on which one of the settings `keys` depends.
 
         Args:
             keys: dotted names of settings; each includes the settings within it, and ``*`` stands
@@ -193,55 +196,56 @@ class Space:
         return frozenset(found.intersection(self.searched))
 
     def pin(self, values: Mapping[str, Any]) -> "Space":
-        """Return the space with fixed values for some searched parameters, where they are active.
+        """Return the space in which searched parameters have the given `values` where active.
 
         A pinned parameter still appears in `Settings.searched`.
         """
-        own = {name: canonical(self.role(name), value) for name, value in values.items()}
+        own = {name: canonical(self.domain_of(name), value) for name, value in values.items()}
         return replace(self, pinned={**self.pinned, **own})
 
     def resolve(self, suggest: Suggest) -> Settings:
-        """Return a point of the space; `suggest` returns the value of each active parameter.
+        """Return a point of the space; `suggest` (of name and domain) returns each active value.
 
         Raises:
             Forbidden: the point is forbidden.
             BadSpace: an expression has no value there, for example after a division by zero.
+            SweepError: a suggested value is not in its domain.
         """
         values: dict[str, Any] = {}
         for name in self.order:
             if name in self._always_active or self.is_active(name, values):
-                values[name] = self.settle(name, values, suggest)
+                values[name] = self.resolve_parameter(name, values, suggest)
         for clause in self.forbidden:
             if clause.holds(values):
                 raise Forbidden(clause, values)
         return self.settings(values)
 
     def has(self, searched: Mapping[str, Any]) -> bool:
-        """Return whether a trial's searched values are all allowed here.
+        """Return whether all searched values of a trial are allowed in this space.
 
         Values of a trial from before a change of the space may not be allowed any more.
         """
         return all(
-            name in self.searched and self.role(name).contains(value)
+            name in self.searched and self.domain_of(name).contains(value)
             for name, value in searched.items()
         )
 
     def draw(self, seed: int) -> Settings:
-        """Return a random point of the space.
+        """Draw a random point of the space, which depends on `seed` alone.
 
         Raises BadSpace if none of `DRAWS` random points is valid.
         """
         return self._draw(rng.generator(seed, "draw", number) for number in range(DRAWS))
 
     def sample(self, stream: "np.random.Generator") -> Settings:
-        """Return a random point of the space, drawn from a stream.
+        """Draw a random point of the space from a random stream.
 
         Raises BadSpace if none of `DRAWS` random points is valid.
         """
         return self._draw(itertools.repeat(stream, DRAWS))
 
     def _draw(self, streams: Iterable["np.random.Generator"]) -> Settings:
-        """Return the first valid one of random points, each drawn from one stream.
+        """Draw a random point from each stream until one is valid, and return it.
 
         Raises BadSpace if none is valid.
         """
@@ -262,12 +266,14 @@ class Space:
         )
 
     def settings(self, values: Mapping[str, Any]) -> Settings:
-        """Return the point at which the active parameters have these values."""
+        """Return the point at which the active parameters have these values, by name."""
         searched = {name: values[name] for name in self.searched if name in values}
-        return Settings(searched, {name: values[name] for name in self._shown if name in values})
+        return Settings(
+            searched, {name: values[name] for name in self._public_names if name in values}
+        )
 
     def check_against(self, config: Mapping[str, Any]) -> None:
-        """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
+        """Raise BadConfig if the spec's ``config`` sets one of the settings, or blocks its path."""
         checks.check_against(self.parameters, self.source, config)
 
     @staticmethod
@@ -283,7 +289,7 @@ class Space:
         return nested
 
     def describe(self) -> list[str]:
-        """Return a line for each parameter, in the order of the file, and each forbidden clause."""
+        """Return a line for each parameter, in the file's order, and each forbidden combination."""
         width = max((len(name) for name in self.parameters), default=0)
         lines = [f"{name:<{width}}  {p.describe()}" for name, p in self.parameters.items()]
         return lines + [f"never {clause.describe()}" for clause in self.forbidden]
@@ -292,11 +298,11 @@ class Space:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """Names of all parameters, each after those that it needs."""
+        """Names of all parameters, each after those that it needs, in which values are resolved."""
         return checks.order_names(self.parameters)
 
     @cached_property
-    def _shown(self) -> tuple[str, ...]:
+    def _public_names(self) -> tuple[str, ...]:
         """Names of the parameters without a leading underscore, in the order of the file."""
         return tuple(name for name, parameter in self.parameters.items() if not parameter.hidden)
 
@@ -311,9 +317,9 @@ class Space:
         return frozenset(found)
 
     def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
-        """Return whether a parameter is active, given the values of those before it.
+        """Return whether a parameter is active at a point.
 
-        Raises BadSpace if a condition has no value.
+        `values` are those of earlier parameters. Raises BadSpace if a condition has no value.
         """
         parameter = self.parameters[name]
         if any(needed not in values for needed in parameter.needs):
@@ -325,7 +331,10 @@ class Space:
             raise self._no_value_error((*parameter.path, "when"), text, error, values) from error
 
     def derive(self, name: str, derived: Derived, values: Mapping[str, Any]) -> Any:
-        """Return the value of a derived parameter; BadSpace if its expression has none."""
+        """Compute the value of a derived parameter from `values` of the others.
+
+        Raises BadSpace if its expression has none.
+        """
         expression = derived.expression
         try:
             return expression.evaluate(values)
@@ -334,10 +343,11 @@ class Space:
             given = {needed: values[needed] for needed in expression.names}
             raise self._no_value_error(path, expression.text, error, given) from error
 
-    def settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
-        """Return the value of an active parameter, given the values of those before it.
+    def resolve_parameter(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
+        """Return the value of an active parameter: fixed, derived, pinned or suggested.
 
-        Raises SweepError if the searcher's value is not in its domain.
+        `values` are those of earlier parameters. Raises SweepError if a suggested value is not in
+        its domain.
         """
         role = self.parameters[name].role
         if isinstance(role, Fixed):
@@ -354,7 +364,7 @@ class Space:
     def _no_value_error(
         self, path: tuple[str | int, ...], text: str, error: Exception, values: Mapping[str, Any]
     ) -> Exception:
-        """Return the error for an expression that has no value."""
+        """Return the error that the expression `text` at `path` has no value at some point."""
         at = ", ".join(f"{name} = {shorten(value, 30)}" for name, value in values.items())
         return self.source.refuse(
             path,
@@ -365,16 +375,19 @@ class Space:
 
 
 def _overlap(key: str, name: str) -> bool:
-    """Return whether one of two dotted names is within the other, or equals it."""
+    """Return whether one dotted name is within the other or equals it.
+
+    ``*`` in `key` fits any part.
+    """
     parts = zip(key.split("."), name.split("."), strict=False)
     return all(part in ("*", other) for part, other in parts)
 
 
 def _value_at(quantile: float, _name: str, domain: Domain) -> Any:
-    """Return the value at a quantile, for any parameter."""
+    """Return the value of a domain at a quantile, 0 to 1; a `Suggest` function."""
     return domain.value_at(quantile)
 
 
 def _sample(stream: "np.random.Generator", _name: str, domain: Domain) -> Any:
-    """Return a random value, for any parameter."""
+    """Draw a random value of a domain; a `Suggest` function."""
     return sample(domain, stream)

@@ -62,7 +62,10 @@ _WRITTEN = {
 
 
 def remedy_for_call(text: str) -> str:
-    """Return the advice for a text such as ``interval(1e-5, 1e-1)``; empty for other texts."""
+    """Return advice for a text such as ``interval(1e-5, 1e-1)``, a call in another tool's syntax.
+
+    It is empty for other texts.
+    """
     called = _CALL.fullmatch(text)
     if called is None:
         return ""

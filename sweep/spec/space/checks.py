@@ -31,7 +31,10 @@ _SHOWN = 20
 
 
 def check(parameters: Mapping[str, Parameter], source: Source) -> None:
-    """Raise BadSpace if parameters do not fit together."""
+    """Raise BadSpace if expressions or conditions name unknown parameters, or form a circle.
+
+    A parameter whose dotted name is inside another's is refused, too.
+    """
     gathering = Gathering()
     for parameter in parameters.values():
         if isinstance(parameter.role, Derived):
@@ -47,7 +50,7 @@ def check(parameters: Mapping[str, Parameter], source: Source) -> None:
 
 
 def order_names(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
-    """Return all names, each after those that it needs; raise CycleError if that is impossible."""
+    """Return all names, each after those that it needs; CycleError if they need each other."""
     graph = {name: parameter.needs for name, parameter in parameters.items()}
     return tuple(TopologicalSorter(graph).static_order())
 
@@ -58,7 +61,7 @@ def check_known(
     path: KeyPath,
     source: Source,
 ) -> None:
-    """Raise BadSpace if a condition names an unknown parameter, or can never hold."""
+    """Raise BadSpace if a condition at `path` names an unknown parameter, or can never hold."""
     at = path if not isinstance(condition, OneOf | Compared) else (*path, condition.parent)
     for name in condition.names:
         check_name(name, parameters, at, source)
@@ -74,7 +77,7 @@ def check_known(
 def check_name(
     name: str, parameters: Mapping[str, Parameter], path: KeyPath, source: Source
 ) -> None:
-    """Raise BadSpace if the space has no such parameter."""
+    """Raise BadSpace if the space has no parameter `name`, which is used at `path`."""
     if name in parameters:
         return
     known = ", ".join(list(parameters)[:_SHOWN])
@@ -84,7 +87,7 @@ def check_name(
 
 
 def _unreachable(parent: Parameter, value: Any, path: KeyPath, source: Source) -> Exception:
-    """Return the error for a value that a parameter can never have."""
+    """Return the error that a condition at `path` requires a value which `parent` cannot have."""
     return source.refuse(
         path,
         value,
@@ -94,7 +97,10 @@ def _unreachable(parent: Parameter, value: Any, path: KeyPath, source: Source) -
 
 
 def _can_equal(parameter: Parameter, value: Any) -> bool:
-    """Return whether a parameter can have this value."""
+    """Return whether a parameter can have this value.
+
+    A derived parameter can have any number or text.
+    """
     match parameter.role:
         case Fixed(fixed):
             return choice_key(fixed) == choice_key(value)
@@ -105,7 +111,7 @@ def _can_equal(parameter: Parameter, value: Any) -> bool:
 
 
 def _can_compare(parameter: Parameter, condition: Compared) -> bool:
-    """Return whether the comparison can be true; for a range, at one of its ends."""
+    """Return whether a comparison with a parameter can be true; of a range, its ends are tried."""
     match parameter.role:
         case Fixed(fixed):
             values: tuple[Any, ...] = (fixed,)
@@ -121,7 +127,7 @@ def _can_compare(parameter: Parameter, condition: Compared) -> bool:
 
 
 def _check_order(parameters: Mapping[str, Parameter], source: Source) -> None:
-    """Raise BadSpace if parameters depend on each other in a circle."""
+    """Raise BadSpace if parameters need each other in a circle."""
     try:
         order_names(parameters)
     except CycleError as error:
@@ -135,7 +141,7 @@ def _check_order(parameters: Mapping[str, Parameter], source: Source) -> None:
 
 
 def _check_names(parameters: Mapping[str, Parameter], source: Source) -> None:
-    """Raise BadSpace if one parameter's name is nested inside another's."""
+    """Raise BadSpace if one parameter's dotted name is within another's."""
     for name, parameter in parameters.items():
         dots = [index for index, letter in enumerate(name) if letter == "."]
         for outer in (parameters[name[:dot]] for dot in dots if name[:dot] in parameters):
@@ -146,7 +152,7 @@ def _check_names(parameters: Mapping[str, Parameter], source: Source) -> None:
 def check_against(
     parameters: Mapping[str, Parameter], source: Source, config: Mapping[str, Any]
 ) -> None:
-    """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
+    """Raise BadConfig if the spec's ``config`` sets a setting of the space, or blocks its path."""
     gathering = Gathering()
     for name, parameter in parameters.items():
         clash = None if parameter.hidden else _find_clash(config, name.split("."))
@@ -164,9 +170,9 @@ def check_against(
 
 
 def _find_clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...], Any] | None:
-    """Return path and value in `config` at the place of `names`, or above it.
+    """Return path and value in `config` at the nested keys `names`, or at a key that blocks them.
 
-    None if there is none.
+    Returns None if there is neither.
     """
     inner: Any = config
     for end, part in enumerate(names, start=1):
@@ -185,24 +191,25 @@ MOST_CLAUSES = 1000
 
 @dataclass(frozen=True)
 class Clause:
-    """A forbidden combination; it never holds if one of its parameters is inactive."""
+    """A combination of values that ``forbid`` excludes."""
 
     conditions: tuple[Condition, ...]
-    """Conditions that all must hold."""
+    """Conditions that hold together at excluded points."""
     path: KeyPath
-    """Path of the combination in the file, for messages."""
+    """Path of the combination in the spec, for messages."""
     source: Source
-    """Source of the file, for messages."""
+    """File and lines of the spec, for messages."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parameters in the combination."""
+        """Names of the parameters in its conditions."""
         return tuple(name for condition in self.conditions for name in condition.names)
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Return whether all conditions hold for `values`.
 
-        Raises BadSpace if an expression has no value or is neither true nor false.
+        They do not if one of the parameters is inactive. Raises BadSpace if an expression has no
+        value or is neither true nor false.
         """
         try:
             return hold(self.conditions, values)
@@ -217,12 +224,12 @@ class Clause:
             ) from error
 
     def describe(self) -> str:
-        """Return the combination as a text."""
+        """Return the conditions as a text, joined by "and"."""
         return " and ".join(condition.describe() for condition in self.conditions)
 
 
 class Forbidden(BadSpace):
-    """A point excluded by a clause of ``forbid``."""
+    """Error that a point is excluded by a combination of ``forbid``."""
 
     def __init__(self, clause: Clause, values: Mapping[str, Any]) -> None:
         given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in dict.fromkeys(clause.names))
@@ -238,7 +245,7 @@ class Forbidden(BadSpace):
 def read_clauses(
     raw: Sequence[Any], parameters: Mapping[str, Parameter], source: Source
 ) -> tuple[Clause, ...]:
-    """Return the combinations that ``forbid`` lists; `source` is the source of the spec.
+    """Parse the combinations that the spec's key ``forbid`` lists.
 
     Raises BadSpace if one of them cannot be read, or names an unknown parameter.
     """

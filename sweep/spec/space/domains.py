@@ -2,7 +2,7 @@
 
     domain.contains(value)   True if the value may be proposed
     domain.size()            number of values; None if infinite
-    domain.nth(index)        the values of a finite domain, from 0
+    domain.at_index(index)   the values of a finite domain, from 0
     domain.value_at(quantile)  value at a quantile, 0 to 1: uniform quantiles give random values
     domain.describe()        description as a text
 
@@ -33,17 +33,20 @@ def choice_key(value: Any) -> str:
 
 
 def are_equal(one: Any, other: Any) -> bool:
-    """Return whether two plain values are equal, with numbers by value: 1, 1.0 and True are."""
+    """Return whether two plain values are equal.
+
+    Numbers are compared by value, so 1 equals True.
+    """
     return equality_key(one) == equality_key(other)
 
 
 def equality_key(value: Any) -> str:
-    """Return a key that is equal for two values exactly if `are_equal` holds for them."""
+    """Return a text that is the same for two values exactly if `are_equal` holds for them."""
     return choice_key(_numbers_alike(value))
 
 
 def _numbers_alike(value: Any) -> Any:
-    """Return a copy in which whole floats and booleans are integers."""
+    """Return a copy of plain data in which whole floats and booleans are integers."""
     match value:
         case dict():
             return {key: _numbers_alike(item) for key, item in value.items()}
@@ -66,73 +69,73 @@ def _numbers_alike(value: Any) -> Any:
 _OFF_GRID = Fraction(1, 10**8)
 
 
-def written(number: float) -> Fraction:
-    """Return the exact number that the decimal text of a float means: 1/10 for 0.1."""
+def exact_decimal(number: float) -> Fraction:
+    """Return the exact number that a float's decimal text means: 1/10 for 0.1."""
     return Fraction(number) if isinstance(number, int) else Fraction(repr(float(number)))
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The numbers ``low + k * step`` with k from 0 to `last`."""
+    """Evenly spaced numbers ``low + k * step`` with k from 0 to `last`, computed exactly."""
 
     low: Fraction
     """Number for k = 0."""
     step: Fraction
-    """Distance between neighbours."""
+    """Distance between neighbours, above 0."""
     last: int | None
-    """Largest k; None for an infinite grid, in which k may be negative."""
+    """Largest k; None for an infinite grid, in which k may also be negative."""
 
-    def nth(self, index: int) -> float:
-        """Return the number at an index."""
+    def at_index(self, index: int) -> float:
+        """Return the number ``low + index * step``."""
         return float(self.low + index * self.step)
 
     def nearest(self, value: float) -> int:
         """Return the index of the number nearest to `value`, clipped to the ends."""
-        index = round((written(value) - self.low) / self.step)
+        index = round((exact_decimal(value) - self.low) / self.step)
         return index if self.last is None else min(max(index, 0), self.last)
 
     def contains(self, value: float) -> bool:
-        """Return whether `value` is one of the numbers, up to floating-point rounding."""
+        """Return whether `value` is on the grid, up to floating-point rounding."""
         if not abs(value) <= sys.float_info.max:
             return False
-        steps = (written(value) - self.low) / self.step
+        steps = (exact_decimal(value) - self.low) / self.step
         on_grid = abs(steps - round(steps)) < _OFF_GRID
         return on_grid and (self.last is None or 0 <= round(steps) <= self.last)
 
 
-def between(low: float, high: float, step: float) -> Grid:
-    """Return the grid from `low` to `high`; `step` must divide their distance."""
-    start, width = written(low), written(step)
-    return Grid(start, width, int((written(high) - start) / width))
+def grid_between(low: float, high: float, step: float) -> Grid:
+    """Return the grid from `low` to `high`, whose distance must be a multiple of `step`."""
+    start, width = exact_decimal(low), exact_decimal(step)
+    return Grid(start, width, int((exact_decimal(high) - start) / width))
 
 
 # ---- ranges and lists ---------------------------------------------------------------------------
 
 
 class _Real:
-    """Numbers between optional bounds; those of a grid if there is a step."""
+    """Base of domains of numbers with optional bounds and an optional step."""
 
     low: Any
     """Lower bound, or None if there is none."""
     high: Any
     """Upper bound, or None if there is none."""
     log: bool
-    """True if values are spread evenly on a logarithmic scale."""
+    """True if values are distributed on a logarithmic scale."""
     step: Any
-    """Distance between neighbours; None for all numbers between the bounds."""
+    """Distance between neighbours; None if all numbers between the bounds are allowed."""
 
     @cached_property
     def grid(self) -> Grid | None:
-        """The values if there is a step, else None; infinite if a bound is missing."""
+        """Allowed values if there is a step, else None; infinite if a bound is missing."""
         if self.step is None:
             return None
         if self.low is not None and self.high is not None:
-            return between(self.low, self.high, self.step)
+            return grid_between(self.low, self.high, self.step)
         anchor = self.low if self.low is not None else self.high
-        return Grid(written(anchor or 0.0), written(self.step), None)
+        return Grid(exact_decimal(anchor or 0.0), exact_decimal(self.step), None)
 
     def contains(self, value: Any) -> bool:
-        """Return whether `value` may be proposed."""
+        """Return whether `value` is a number of the domain; a boolean is not."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         if not abs(value) <= sys.float_info.max or (self.log and value <= 0):
@@ -141,42 +144,45 @@ class _Real:
         return on_grid and self.snap(value) == self._rounded(value)
 
     def size(self) -> int | None:
-        """Return the number of values, or None if infinite."""
+        """Return the number of values; None if it is infinite."""
         if self.grid is None or self.grid.last is None:
             return None
         return self.grid.last + 1
 
-    def nth(self, index: int) -> float:
+    def at_index(self, index: int) -> float:
         """Return the value `index` steps above `low`; without a step, the smallest value."""
-        return self.snap(-math.inf) if self.grid is None else self.grid.nth(index)
+        return self.snap(-math.inf) if self.grid is None else self.grid.at_index(index)
 
     def snap(self, value: float) -> float:
-        """Return the value of the domain nearest to a number."""
+        """Return the value of the domain that is nearest to a number."""
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
         return min(max(self._rounded(value), low), high)
 
     def _rounded(self, value: float) -> float:
-        """Return the nearest value of the grid, or `value` without a grid."""
-        return value if self.grid is None else self.grid.nth(self.grid.nearest(value))
+        """Return the nearest number of the grid; `value` itself without a grid."""
+        return value if self.grid is None else self.grid.at_index(self.grid.nearest(value))
 
 
 @dataclass(frozen=True)
 class _Range(_Real):
-    """Numbers between two bounds."""
+    """Base of domains with two bounds, both included."""
 
     low: Any
     """Lower bound, which is included."""
     high: Any
     """Upper bound, which is included."""
     log: bool = False
-    """True if values are spread evenly on a logarithmic scale."""
+    """True if values are distributed uniformly on a logarithmic scale."""
     step: Any = None
-    """Distance between neighbours; None for all numbers between the bounds."""
+    """Distance between neighbours; None if all numbers between the bounds are allowed."""
 
     @property
     def edges(self) -> tuple[float, float]:
-        """Bounds between which a logarithm is drawn; on a grid, end values get whole cells too."""
+        """Ends of the interval in which a logarithm is drawn, before it is rounded to the grid.
+
+        They are half a step beyond the bounds, so that these are drawn as often as other values.
+        """
         if self.step is None:
             return self.low, self.high
         half = self.step / 2
@@ -184,7 +190,7 @@ class _Range(_Real):
         return low, min(self.high + half, sys.float_info.max)
 
     def describe(self) -> str:
-        """Return a description as a text."""
+        """Return a description for people, such as ``0.1 to 0.4, both included``."""
         text = f"{self.low!r} to {self.high!r}, both included"
         if self.log:
             text = f"{text}, on a log scale"
@@ -193,28 +199,31 @@ class _Range(_Real):
 
 @dataclass(frozen=True)
 class Float(_Range):
-    """Real numbers from `low` to `high`, both included."""
+    """The domain of ``uniform`` and ``loguniform``: real numbers, both bounds included."""
 
     low: float
     """Lower bound, which is included."""
     high: float
     """Upper bound, which is included."""
     step: float | None = None
-    """Distance between neighbours; None for all numbers between the bounds."""
+    """Distance between neighbours; None if all numbers between the bounds are allowed."""
 
     @property
-    def rounded(self) -> bool:
-        """True if the logarithm is drawn uniformly and then rounded to the grid."""
+    def is_rounded(self) -> bool:
+        """True if a logarithm is drawn uniformly and its number then rounded to the grid."""
         return self.log and self.step is not None
 
     def value_at(self, quantile: float) -> float:
         """Return the value at `quantile`, 0 to 1."""
         if self.grid is not None and not self.log:
-            return self.nth(_index(quantile, self.size() or 1))
+            return self.at_index(_index(quantile, self.size() or 1))
         return self.snap(_interpolate(*self.edges, quantile, self.log))
 
     def quantile(self, value: float) -> float:
-        """Return the middle of the quantiles, 0 to 1, at which the domain has `value`."""
+        """Return the quantile, 0 to 1, of a value.
+
+        On a grid the middle of those that give the value.
+        """
         if self.log:
             return _relative_position(*map(math.log, (*self.edges, value)))
         half = (self.step or 0.0) / 2
@@ -223,7 +232,7 @@ class Float(_Range):
 
 @dataclass(frozen=True)
 class Int(_Range):
-    """Integers from `low` to `high`, both included."""
+    """The domain of ``randint`` and ``lograndint``: integers, both bounds included."""
 
     low: int
     """Lower bound, which is included."""
@@ -233,12 +242,12 @@ class Int(_Range):
     """Distance between neighbours."""
 
     @property
-    def rounded(self) -> bool:
-        """True if the logarithm is drawn uniformly and then rounded to multiples of the step."""
+    def is_rounded(self) -> bool:
+        """True if a logarithm is drawn and its number then rounded to a multiple of the step."""
         return self.log and self.step > 1
 
     def contains(self, value: Any) -> bool:
-        """Return whether `value` may be proposed; 1.0 and True are not accepted."""
+        """Return whether `value` is an integer of the domain; 1.0 and True are none."""
         if isinstance(value, bool) or not isinstance(value, int):
             return False
         return self.low <= value <= self.high and (value - self.low) % self.step == 0
@@ -247,7 +256,7 @@ class Int(_Range):
         """Return the number of values."""
         return (self.high - self.low) // self.step + 1
 
-    def nth(self, index: int) -> int:
+    def at_index(self, index: int) -> int:
         """Return the value `index` steps above `low`."""
         return self.low + index * self.step
 
@@ -255,7 +264,7 @@ class Int(_Range):
         """Return the value at `quantile`, 0 to 1."""
         if self.log:
             return self.snap(_interpolate(*self.edges, quantile, log=True))
-        return self.nth(_index(quantile, self.size()))
+        return self.at_index(_index(quantile, self.size()))
 
     def quantile(self, value: float) -> float:
         """Return the middle of the quantiles, 0 to 1, at which the domain has `value`."""
@@ -266,33 +275,33 @@ class Int(_Range):
         return min(max(place, 0.0), 1.0)
 
     def snap(self, value: float) -> int:
-        """Return the value of the domain nearest to a number."""
-        return self.nth(between(self.low, self.high, self.step).nearest(value))
+        """Return the integer of the domain that is nearest to a number."""
+        return self.at_index(grid_between(self.low, self.high, self.step).nearest(value))
 
     def describe(self) -> str:
-        """Return a description as a text."""
+        """Return a description for people, such as ``whole numbers 1 to 20, both included``."""
         return f"whole numbers {super().describe()}"
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """A list of values, each plain JSON data."""
+    """Base of domains that list their values, each plain JSON data."""
 
     values: tuple[Any, ...]
     """Possible values, in the order of the file."""
 
     @cached_property
     def values_by_key(self) -> dict[str, Any]:
-        """Canonical JSON → value, in the given order."""
+        """Value in canonical JSON → value, in the order of the file."""
         return {choice_key(value): value for value in self.values}
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Canonical JSON → index of the value, from 0."""
+        """Value in canonical JSON → its index in `values`."""
         return {key: index for index, key in enumerate(self.values_by_key)}
 
     def contains(self, value: Any) -> bool:
-        """Return whether `value` may be proposed; 1, 1.0 and true are three values."""
+        """Return whether `value` is listed; 1, 1.0 and true are three different values."""
         try:
             return choice_key(value) in self.values_by_key
         except (TypeError, ValueError):
@@ -302,22 +311,22 @@ class _Listed:
         """Return the number of values."""
         return len(self.values)
 
-    def nth(self, index: int) -> Any:
+    def at_index(self, index: int) -> Any:
         """Return the value at an index, from 0."""
         return self.values[index]
 
 
 @dataclass(frozen=True)
 class Choice(_Listed):
-    """A list of values without an order, each plain JSON data."""
+    """The domain of ``choice`` and ``grid``: values without an order."""
 
     weights: tuple[float, ...] | None = None
-    """Relative probability of each value in random draws; None for equal ones."""
+    """Relative frequency of each value in random draws; None if all are equal."""
 
     def value_at(self, quantile: float) -> Any:
         """Return the value at `quantile`, 0 to 1.
 
-        Each value has an interval proportional to its weight.
+        A value has as many quantiles as its weight says.
         """
         if self.weights is None:
             return self.values[_index(quantile, len(self.values))]
@@ -325,12 +334,12 @@ class Choice(_Listed):
 
     @cached_property
     def ends(self) -> tuple[float, ...]:
-        """Quantile at which the interval of each value ends."""
+        """Quantile, 0 to 1, at which the interval of each value ends."""
         sums = list(accumulate(self.weights or (1.0,) * len(self.values)))
         return tuple(one / sums[-1] for one in sums)
 
     def describe(self) -> str:
-        """Return a description as a text."""
+        """Return a description for people, such as ``one of "tanh", "relu"``."""
         if self.weights is None:
             return f"one of {', '.join(self.values_by_key)}"
         total = math.fsum(self.weights)
@@ -340,7 +349,7 @@ class Choice(_Listed):
 
 @dataclass(frozen=True)
 class Ordinal(_Listed):
-    """A list of values in ascending order, each plain JSON data."""
+    """The domain of ``ordinal``: values in ascending order."""
 
     def value_at(self, quantile: float) -> Any:
         """Return the value at `quantile`, 0 to 1."""
@@ -351,7 +360,7 @@ class Ordinal(_Listed):
         return (self.index[choice_key(value)] + 0.5) / len(self.values)
 
     def describe(self) -> str:
-        """Return a description as a text."""
+        """Return a description for people, such as ``in order 1 < 2``."""
         return f"in order {' < '.join(self.values_by_key)}"
 
 
@@ -370,7 +379,7 @@ _STANDARD = NormalDist()
 
 @dataclass(frozen=True)
 class Normal(_Real):
-    """Real numbers with normal distribution; with `log`, their natural logarithm is normal.
+    """The domain of ``normal`` and ``lognormal``: numbers, or their logarithms, around a mean.
 
     Bounds truncate the distribution. With `step`, a number is rounded to the nearest one of the
     grid.
@@ -381,35 +390,35 @@ class Normal(_Real):
     sigma: float
     """Standard deviation of the numbers, or of their natural logarithms with `log`."""
     log: bool = False
-    """True if the natural logarithm is normally distributed."""
+    """True if the numbers' natural logarithm is normally distributed."""
     low: float | None = None
-    """Minimum; None for no bound, which leaves six standard deviations."""
+    """Lower bound; None for none, which leaves six standard deviations."""
     high: float | None = None
-    """Maximum; None for no bound, which leaves six standard deviations."""
+    """Upper bound; None for none, which leaves six standard deviations."""
     step: float | None = None
-    """Distance between neighbours, counted from `low`, else from `high`, else from 0; None for
-    none."""
+    """Distance between neighbours of a grid that contains `low`, else `high`, else 0; None for no
+    grid."""
 
     @property
     def mass(self) -> float:
-        """Probability of the range between the bounds in the untruncated distribution."""
+        """Probability, 0 to 1, that the distribution without bounds is between the bounds."""
         bottom, top = self._quantile_range
         return top - bottom
 
     def value_at(self, quantile: float) -> float:
-        """Return the value at `quantile`, 0 to 1."""
+        """Return the value at `quantile`, 0 to 1, of the truncated distribution."""
         bottom, top = self._quantile_range
         inner = _STANDARD.inv_cdf(bottom + quantile * (top - bottom))
         value = self.mu + self.sigma * inner
         return self.snap(math.exp(value) if self.log else value)
 
     def quantile(self, value: float) -> float:
-        """Return the quantile of a value, 0 to 1."""
+        """Return the quantile, 0 to 1, of a value in the truncated distribution."""
         bottom, top = self._quantile_range
         return min(max((self._cumulative(value) - bottom) / (top - bottom), 0.0), 1.0)
 
     def describe(self) -> str:
-        """Return a description as a text."""
+        """Return a description for people, such as ``normal, mean 0.0 and deviation 1.0``."""
         what = "log-normal" if self.log else "normal"
         of = " of the logarithm" if self.log else ""
         text = f"{what}, mean {self.mu!r} and deviation {self.sigma!r}{of}"
@@ -421,7 +430,7 @@ class Normal(_Real):
 
     @cached_property
     def _quantile_range(self) -> tuple[float, float]:
-        """Quantiles of the untruncated distribution at which the domain begins and ends."""
+        """Quantiles at which the bounds cut the distribution, 0 to 1."""
         half = (self.step or 0.0) / 2
         bottom, top = TAIL, 1.0 - TAIL
         if self.low is not None:
@@ -432,18 +441,18 @@ class Normal(_Real):
         return bottom, top
 
     def _cumulative(self, value: float) -> float:
-        """Return the probability of the untruncated distribution below `value`."""
+        """Return the probability, 0 to 1, that the distribution without bounds is below `value`."""
         inner = ((math.log(value) if self.log else value) - self.mu) / self.sigma
         return 0.5 * math.erfc(-inner / math.sqrt(2.0))
 
 
 Ordered = Float | Int | Ordinal | Normal
-"""A domain whose values have an order, so that each has a quantile."""
+"""Domain whose values have an order, so that each has a quantile."""
 Domain = Ordered | Choice
 
 
-def extended(domain: Domain, value: Any) -> Domain:
-    """Return a domain that contains another value of its kind too, for showing old trials.
+def extend(domain: Domain, value: Any) -> Domain:
+    """Return a domain that also contains `value`, of a trial from before a change of the space.
 
     A number outside a range moves the nearer end of the range, which then has no step; a value that
     a list lacks becomes its last one.
@@ -463,17 +472,17 @@ def extended(domain: Domain, value: Any) -> Domain:
 
 
 def canonical(domain: Domain, value: Any) -> Any:
-    """Return a value in the type of the domain, such as 1.0 for 1 among real numbers."""
+    """Return a value in the number type of its domain, such as 1.0 for 1 among real numbers."""
     return domain.snap(float(value)) if isinstance(domain, Float | Normal) else value
 
 
 def sample(domain: Domain, generator: "np.random.Generator") -> Any:
-    """Return a random value of the domain."""
+    """Draw a random value of the domain: one number of the generator is a quantile."""
     return domain.value_at(generator.random())
 
 
 def _index(quantile: float, count: int) -> int:
-    """Return the index of the interval that contains `quantile`, of `count` equal ones."""
+    """Return the index, 0 to `count` - 1, of the equal interval of 0 to 1 with this quantile."""
     return min(int(quantile * count), count - 1)
 
 
@@ -483,7 +492,10 @@ def _relative_position(low: float, high: float, value: float) -> float:
 
 
 def _interpolate(low: float, high: float, quantile: float, log: bool) -> float:
-    """Return the number at a quantile between `low` and `high`, on a log scale if `log`."""
+    """Return the number at `quantile`, 0 to 1, between `low` and `high`.
+
+    On a log scale if `log`.
+    """
     if not log:
         return low + quantile * (high - low)
     bottom, top = math.log(low), math.log(high)

@@ -2,7 +2,7 @@
 
     points = Points(space)
     points.count                         number of points
-    points.nth(index)                    one of them, 0 ≤ index < count
+    points.at_index(index)               one of them, 0 ≤ index < count
 
 Parameters that others need change more slowly than these. Points are not stored: for a parameter on
 which no condition depends only its number of values matters, and of the others only those values
@@ -26,30 +26,30 @@ MOST_STATES = 50_000
 
 @dataclass
 class _Node:
-    """A state after the first parameters have values."""
+    """A state of the enumeration: the values of the first parameters that matter later."""
 
     values: dict[str, Any]
-    """Values of the parameters that a later condition uses."""
+    """Name → value of each earlier parameter that a later condition uses."""
     edges: list["_Edge"] = field(default_factory=list)
     """Values that the next parameter can have in this state."""
     count: int = 0
-    """Number of points that begin with this state."""
+    """Number of points that lead through this state, counted from here on."""
 
 
 @dataclass(frozen=True)
 class _Edge:
-    """One value of a parameter, or `times` equivalent values, leading to the state `node`."""
+    """One value of the next parameter, or several that lead to the same state."""
 
     value: Any
-    """Value of the parameter, or one of the equivalent values."""
+    """Value of the parameter, or one of the equivalent ones."""
     times: int
-    """Number of equivalent values."""
+    """Number of values that lead to this state."""
     node: _Node
-    """State after the parameter has the value."""
+    """State that the value leads to."""
 
 
 class Points:
-    """The points of a space; pinned parameters have one value each.
+    """All points of a space in a fixed order; pinned parameters have one value each.
 
     Raises:
         BadSpace: the space is infinite, or conditions use too many combinations.
@@ -61,7 +61,7 @@ class Points:
         self._names = [n for n in _order(space) if n in space.searched or n in self._deciding_names]
         self._last_use = self._find_last_uses()
         for name in space.searched:
-            domain = space.role(name)
+            domain = space.domain_of(name)
             if name not in space.pinned and domain.size() is None:
                 raise space.source.refuse(
                     space.parameters[name].path,
@@ -82,7 +82,7 @@ class Points:
         """Number of points."""
         return self._root.count
 
-    def nth(self, index: int) -> Settings:
+    def at_index(self, index: int) -> Settings:
         """Return the point at an index, from 0; IndexError beyond the last one."""
         if not 0 <= index < self.count:
             raise IndexError(f"point {index} of {self.count}")
@@ -90,7 +90,7 @@ class Points:
         return self._space.resolve(lambda name, _domain: proposed[name])
 
     def _walk(self, index: int) -> dict[str, Any]:
-        """Return the proposed values of the point at an index."""
+        """Return name → proposed value at the point with this index."""
         node, proposed = self._root, {}
         for name in self._names:
             for edge in node.edges:
@@ -99,7 +99,7 @@ class Points:
                 index -= edge.times * edge.node.count
             if edge.times > 1:
                 number, index = divmod(index, edge.node.count)
-                proposed[name] = self._space.role(name).nth(number)
+                proposed[name] = self._space.domain_of(name).at_index(number)
             elif edge.value is not _ABSENT:
                 proposed[name] = edge.value
             node = edge.node
@@ -108,9 +108,9 @@ class Points:
     # ---- counting ---------------------------------------------------------------------------
 
     def _forward(self) -> list[list[_Node]]:
-        """Return the states before each parameter, linking each to those that may follow.
+        """Build the states before each parameter, with links to those that may follow; return them.
 
-        Raises BadSpace if a parameter cannot be enumerated.
+        Raises BadSpace if there are more than `MOST_STATES`.
         """
         layers, states = [[self._root]], 0
         for position, name in enumerate(self._names):
@@ -131,9 +131,10 @@ class Points:
     def _edges(
         self, position: int, name: str, node: _Node, following: dict[str, _Node]
     ) -> list[_Edge]:
-        """Return the edges of a state by the values of parameter `name`; `position` is its number.
+        """Return the edges from a state, one for each alternative of parameter `name`.
 
-        `following` collects new states.
+        `position` is the parameter's index. `following` collects the states that they lead to, by
+        their values in JSON.
         """
         edges = []
         for value, times in self._alternatives(name, node.values):
@@ -146,9 +147,9 @@ class Points:
         return edges
 
     def _alternatives(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, int]]:
-        """Return the values of `name` with counts.
+        """Return (value, number of equivalent values) for a parameter after those in `values`.
 
-        Values that no condition uses are counted together.
+        Values that no condition uses are equivalent. An inactive parameter has the value `_ABSENT`.
         """
         if not self._space.is_active(name, values):
             return [(_ABSENT, 1)]
@@ -160,21 +161,21 @@ class Points:
             case domain if name in self._space.pinned:
                 return [(self._space.pinned[name], 1)]
             case domain if name not in self._deciding_names:
-                return [(domain.nth(0), domain.size() or 0)]
+                return [(domain.at_index(0), domain.size() or 0)]
             case domain:
                 count = min(domain.size() or 0, MOST_STATES + 1)
-                return [(domain.nth(index), 1) for index in range(count)]
+                return [(domain.at_index(index), 1) for index in range(count)]
 
     @cached_property
     def _clauses_by_position(self) -> list[list[Any]]:
-        """Clauses of ``forbid`` by the position of the last parameter that they use."""
+        """Combinations of ``forbid``, at the position of the last parameter that each uses."""
         found: list[list[Any]] = [[] for _ in self._names]
         for clause in self._space.forbidden:
             found[max(self._names.index(name) for name in clause.names)].append(clause)
         return found
 
     def _find_last_uses(self) -> dict[str, int]:
-        """Return name → position of the last parameter or clause that uses its value."""
+        """Return name → position of the last parameter or combination that uses its value."""
         last: dict[str, int] = {}
         for position, name in enumerate(self._names):
             for needed in self._space.parameters[name].needs:
@@ -190,9 +191,9 @@ _ABSENT = object()
 
 
 def _order(space: Space) -> list[str]:
-    """Return all names, each as early as possible after those that it needs.
+    """Return all names, those that others need as early as possible.
 
-    So their values can be forgotten early.
+    So the others' values need not be remembered.
     """
     positions = {name: position for position, name in enumerate(space.parameters)}
     sorter = TopologicalSorter({name: space.parameters[name].needs for name in positions})

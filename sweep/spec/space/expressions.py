@@ -65,12 +65,12 @@ ALLOWED = (
 
 
 class ExpressionError(Exception):
-    """An expression that cannot be read, or that has no value for some parameters."""
+    """Error that an expression cannot be read, or has no value for some parameters."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed expression.
+    """An expression over parameters, such as ``1 - _one_minus_lambda``, checked when it is created.
 
     Raises:
         ExpressionError: `text` is not an expression of this language.
@@ -84,7 +84,7 @@ class Expression:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of its parameters, in order of appearance."""
+        """Names of the parameters in it, in order of appearance."""
         return tuple(dict.fromkeys(_names(_parse(self.text))))
 
     def describe(self) -> str:
@@ -92,11 +92,10 @@ class Expression:
         return self.text
 
     def evaluate(self, values: Mapping[str, Any]) -> int | float | bool | str | None:
-        """Return the value for given `values` of `names`.
+        """Compute the value for `values`, name → value of each parameter in `names`.
 
-        Numbers are finite, integers have 64 bits.
-
-        Raises ExpressionError if there is no such value, for example after a division by zero.
+        A number is finite, an integer has at most 64 bits. Raises ExpressionError if there is no
+        such value, for example after a division by zero.
         """
         try:
             value = _evaluator(self.text)(values)
@@ -115,7 +114,7 @@ class Expression:
         return value
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the expression is true.
+        """Return whether the expression is true for `values`.
 
         Raises ExpressionError if it has no value, or is neither true nor false.
         """
@@ -129,7 +128,7 @@ class Expression:
 
 
 def _parse(text: str) -> ast.expr:
-    """Return the syntax tree of a text; ExpressionError if it cannot be parsed."""
+    """Return the syntax tree of an expression's text; ExpressionError if it cannot be parsed."""
     if len(text) > LONGEST:
         raise ExpressionError(f"has {len(text)} characters; at most {LONGEST} are read")
     try:
@@ -141,12 +140,15 @@ def _parse(text: str) -> ast.expr:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason for a parsing error, as a text."""
+    """Return the message of an error of Python's parser."""
     return error.msg if isinstance(error, SyntaxError) else str(error) or "it is too deep"
 
 
 def _names(node: ast.expr) -> Iterator[str]:
-    """Yield the parameters of an expression; ExpressionError for nodes not in the language."""
+    """Yield the names of the parameters in a tree.
+
+    Raises ExpressionError for syntax outside the language.
+    """
     if (name := _dotted_name(node)) is not None:
         yield name
         return
@@ -155,7 +157,7 @@ def _names(node: ast.expr) -> Iterator[str]:
 
 
 def _dotted_name(node: ast.expr) -> str | None:
-    """Return the name that a node stands for, such as ``model.hidden``, or None for others."""
+    """Return the parameter that a node names, such as ``model.hidden``; None for other nodes."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -165,7 +167,7 @@ def _dotted_name(node: ast.expr) -> str | None:
 
 
 def _operands(node: ast.expr) -> list[ast.expr]:
-    """Return the children of a node; ExpressionError if the language has no such node."""
+    """Return the children of a node; ExpressionError if the node is outside the language."""
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None):
             return []
@@ -185,14 +187,14 @@ def _operands(node: ast.expr) -> list[ast.expr]:
 
 
 def _unknown_node(node: ast.expr) -> ExpressionError:
-    """Return the error for a node that is not in the language."""
+    """Return the error for a node that is outside the language."""
     return ExpressionError(f"contains {ast.unparse(node)!r}, which is not in the language")
 
 
 def _compared_operands(node: ast.Compare) -> list[ast.expr]:
-    """Return the right sides of comparisons; for ``in``, the items of its list.
+    """Return the right sides of a chain of comparisons; for ``in``, the items of its list.
 
-    Raises ExpressionError for any other.
+    Raises ExpressionError for other operators and for ``in`` without a list.
     """
     operands: list[ast.expr] = []
     for op, part in zip(node.ops, node.comparators, strict=True):
@@ -210,7 +212,7 @@ def _compared_operands(node: ast.Compare) -> list[ast.expr]:
 
 
 def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:
-    """Return the arguments of a call; ExpressionError for an unknown function or wrong number."""
+    """Return the arguments of a call unchanged; ExpressionError for a wrong function or number."""
     if name not in _FUNCTIONS:
         raise ExpressionError(f"calls {name!r}; the functions are {', '.join(_FUNCTIONS)}")
     if len(arguments) not in _FUNCTIONS[name]:
@@ -226,12 +228,12 @@ def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:
 
 @lru_cache(maxsize=4096)
 def _evaluator(text: str) -> Evaluator:
-    """Return the function that evaluates an expression; ExpressionError if it cannot be parsed."""
+    """Compile an expression's text to a function of the parameters' values, which is cached."""
     return _build(_parse(text))
 
 
 def _build(node: ast.expr) -> Evaluator:
-    """Return the function that evaluates a node."""
+    """Compile a node to a function of the parameters' values."""
     name = _dotted_name(node)
     if name is not None:
         return operator.itemgetter(name)
@@ -255,7 +257,7 @@ def _build(node: ast.expr) -> Evaluator:
 
 
 def _computation(node: ast.expr) -> Callable[..., Any]:
-    """Return the function of its operands' values that an arithmetic node or call stands for."""
+    """Return the function of numbers that an arithmetic node or call stands for."""
     match node:
         case ast.UnaryOp(op=sign):
             return _SIGNS[type(sign)]
@@ -269,7 +271,7 @@ def _computation(node: ast.expr) -> Callable[..., Any]:
 
 
 def _build_right_side(node: ast.expr) -> Evaluator:
-    """Return the function that evaluates a comparison's right side, or the list of ``in``."""
+    """Compile the right side of a comparison; the list of ``in`` becomes a list of values."""
     if isinstance(node, ast.Tuple | ast.List):
         items = [_build(item) for item in node.elts]
         return lambda values: [item(values) for item in items]
@@ -277,7 +279,7 @@ def _build_right_side(node: ast.expr) -> Evaluator:
 
 
 def _build_test(node: ast.expr) -> Evaluator:
-    """Return the function that evaluates a node which must be true or false."""
+    """Compile a node whose value must be true or false; otherwise ExpressionError is raised."""
     evaluate = _build(node)
 
     def test(values: Mapping[str, Any]) -> bool:
@@ -292,7 +294,7 @@ def _build_test(node: ast.expr) -> Evaluator:
 
 
 def _build_number(node: ast.expr) -> Evaluator:
-    """Return the function that evaluates a node which must be a number."""
+    """Compile a node whose value must be a number; otherwise ExpressionError is raised."""
     evaluate = _build(node)
 
     def number(values: Mapping[str, Any]) -> int | float:
@@ -305,7 +307,10 @@ def _build_number(node: ast.expr) -> Evaluator:
 
 
 def _compare(ops: list[ast.cmpop], values: list[Any]) -> bool:
-    """Return whether a chain of comparisons is true; ExpressionError if values have no order."""
+    """Return whether a chain of comparisons holds; `ops` are the operators between the `values`.
+
+    Raises ExpressionError if values that are ordered are not numbers.
+    """
     for op, left, right in zip(ops, values, values[1:], strict=False):
         ordered = type(op) in _ORDER
         if ordered and not (isinstance(left, int | float) and isinstance(right, int | float)):
@@ -328,7 +333,7 @@ def _power(base: float, exponent: float) -> Any:
 
 
 def _call(function: str, *numbers: Any) -> Any:
-    """Return the value of a function of numbers; ExpressionError if it has none."""
+    """Call a function such as ``sqrt`` with numbers; ExpressionError if it cannot round so."""
     if function == "round" and len(numbers) == 2 and numbers[1] not in _DIGITS:
         raise ExpressionError(f"rounds to {numbers[1]} digits; expected 0 to {_DIGITS[-1]}")
     return (getattr(math, function, None) or getattr(builtins, function))(*numbers)

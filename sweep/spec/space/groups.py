@@ -26,24 +26,25 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter in the syntax of a spec."""
+    """One parameter as the spec has it, with the conditions of its groups."""
 
     name: str
-    """Name with dots, including those of its groups."""
+    """Dotted name, which begins with the names of its groups."""
     path: KeyPath
-    """Path in the space."""
+    """Path below ``space``, in which each group is a key."""
     raw: Any
-    """Plain data of the parameter."""
+    """Plain data that describes the parameter."""
     conditions: tuple[tuple[KeyPath, Any], ...]
-    """Path and data of each ``when`` of its groups, outermost first."""
+    """Path and data of the ``when`` of each of its groups, outermost first."""
 
 
 def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> list[Entry]:
-    """Return the parameters of a space in the order of the file.
+    """Return all parameters below ``space``, in the order of the file, those of groups included.
 
     Args:
-        raw: the key ``space``.
+        raw: the content of the key ``space``.
         words: keywords that make a mapping a parameter.
+        source: file and lines of the key, for messages.
 
     Raises:
         BadSpace: a name is not valid, or there are too many parameters.
@@ -65,10 +66,10 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> li
 
 @dataclass(frozen=True)
 class _Walk:
-    """A walk through the groups of a space."""
+    """A walk through the nested groups of a space."""
 
     words: frozenset[str]
-    """Keywords of parameters, by which a parameter differs from a group."""
+    """Keywords that make a mapping a parameter and not a group."""
     source: Source
     """Source of the key ``space``, for messages."""
 
@@ -79,7 +80,12 @@ class _Walk:
         raw: Mapping[str, Any],
         conditions: tuple[tuple[KeyPath, Any], ...],
     ) -> Iterator[Entry]:
-        """Yield the parameters of a group; BadSpace for groups that are nested too deeply."""
+        """Yield the parameters below a group, recursively.
+
+        `prefix` is the beginning of their names, `path` that of their paths, and `conditions` are
+        those of the groups around. Raises BadSpace if groups are nested too deeply or a name is not
+        valid.
+        """
         if len(path) > _DEEPEST:
             raise self.source.refuse(path[:4], "…", f"at most {_DEEPEST} groups inside each other")
         for part, item in raw.items():
@@ -96,7 +102,10 @@ class _Walk:
             )
 
     def _group_members(self, item: Any, path: KeyPath) -> tuple[KeyPath, Mapping[str, Any]] | None:
-        """Return the path to a group's members and the members; None if `item` is not a group."""
+        """Return the path from a group to its members, and the members.
+
+        Returns None if `item` is a parameter.
+        """
         if not isinstance(item, Mapping):
             return None
         if isinstance(item.get("parameters"), Mapping):
@@ -106,7 +115,10 @@ class _Walk:
         return ((), members) if holds and not self.words & members.keys() else None
 
     def _named_members(self, item: Mapping[str, Any], path: KeyPath) -> Mapping[str, Any]:
-        """Return the members below the key ``parameters``; BadSpace for other keys next to it."""
+        """Return the members below a group's key ``parameters``.
+
+        Raises BadSpace for other keys next to it.
+        """
         for word in item:
             if word not in ("parameters", "when"):
                 raise self.source.refuse(
@@ -118,7 +130,7 @@ class _Walk:
         return members
 
     def _name(self, prefix: str, part: object, path: KeyPath) -> str:
-        """Return the full name of a member; BadSpace if it is not valid."""
+        """Return the dotted name of a group's member `part`; BadSpace if it is not valid."""
         allowed = f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots"
         if not isinstance(part, str):
             problem = f"the name {shorten(part)} is not text"

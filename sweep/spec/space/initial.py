@@ -21,12 +21,18 @@ MOST_CELLS = 1000
 
 
 def space_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Space:
-    """Return the space for the searched trial `index`, from 0, with given settings pinned."""
+    """Return the space in which the searched trial `index`, from 0, has its given settings pinned.
+
+    These are its entry of `initial`, or its combination of ``grid`` values.
+    """
     return next(spaces_of(space, initial, index))
 
 
 def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Iterator[Space]:
-    """Yield `space_of` the trial, then the spaces with the next combinations of ``grid`` values."""
+    """Yield `space_of` the trial, then the spaces with the next combinations of ``grid`` values.
+
+    The caller takes the first space that has a point left.
+    """
     if index < len(initial):
         given = {name: value for _, name, value in _entries(space, initial[index])}
         yield space.pin({**_cell(space, 0), **given})
@@ -39,8 +45,8 @@ def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) ->
         )
 
 
-def suggestion(space: Space, settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
-    """Return the suggested settings by name; BadSpace if they do not belong to the space.
+def read_suggestion(space: Space, settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """Return a user's suggested settings by dotted name; BadSpace if they are not in the space.
 
     Args:
         settings: name → value; settings of a group may stand below its name.
@@ -54,28 +60,34 @@ def suggestion(space: Space, settings: Mapping[str, Any], source: Source) -> dic
 def spaces_of_suggestion(
     space: Space, initial: Sequence[Mapping[str, Any]], index: int, settings: Mapping[str, Any]
 ) -> Iterator[Space]:
-    """Yield the sweep's space for suggested settings before the searched trial `index`.
+    """Yield spaces in which a user's suggested settings are pinned.
 
-    Parameters with ``grid`` that are not suggested have the values of that trial, or of those
-    after it.
+    Parameters with ``grid`` that are not suggested have the values of the searched trial `index`,
+    then of those after it.
     """
     for one in spaces_of(space, (), max(0, index - len(initial))):
         yield one.pin(settings)
 
 
 def _cell(space: Space, index: int) -> dict[str, Any]:
-    """Return the values of ``grid`` parameters for trial `index`; the last one changes fastest."""
+    """Return the value of each ``grid`` parameter for trial `index`.
+
+    The last one changes fastest.
+    """
     cell = {}
     for name in reversed(space.crossed_domains):
-        domain = space.role(name)
+        domain = space.domain_of(name)
         size = domain.size() or 1
-        cell[name] = domain.nth(index % size)
+        cell[name] = domain.at_index(index % size)
         index //= size
     return cell
 
 
 def check(space: Space, initial: Sequence[Any], source: Source) -> None:
-    """Raise BadSpace if given settings are not in the space; `source` is the source of the spec."""
+    """Raise BadSpace if an entry of the spec's ``initial`` is not a part of a point of the space.
+
+    If combinations are forbidden, each combination of ``grid`` values must leave a point, too.
+    """
     gathering = Gathering()
     for index, given in enumerate(initial):
         path = ("initial", index)
@@ -92,7 +104,10 @@ def check(space: Space, initial: Sequence[Any], source: Source) -> None:
 def _check_one(
     space: Space, entries: list[tuple[KeyPath, str, Any]], path: KeyPath, source: Source
 ) -> None:
-    """Raise BadSpace if one entry of given settings is not valid."""
+    """Raise BadSpace if the given settings of one trial are not a part of a point of the space.
+
+    `entries` have path, name and value of each; `path` is the path above them.
+    """
     given: dict[str, Any] = {}
     for below, name, value in entries:
         if name in given:
@@ -112,7 +127,10 @@ def _check_one(
 def _entries(
     space: Space, settings: Mapping[str, Any], prefix: str = "", base: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, str, Any]]:
-    """Yield path, name and value of each setting; those of a group may be nested."""
+    """Yield path, dotted name and value of each setting; those of a group may be nested.
+
+    `prefix` and `base` are name and path of the group around.
+    """
     for part, value in settings.items():
         name = f"{prefix}{part}"
         group = any(other.startswith(f"{name}.") for other in space.searched)
@@ -123,13 +141,13 @@ def _entries(
 
 
 def _check_value(space: Space, name: str, value: Any, path: KeyPath, source: Source) -> None:
-    """Raise BadSpace if a given parameter is not searched, or its value not in its domain."""
+    """Raise BadSpace if a given parameter is not searched, or its value is not in its domain."""
     if name not in space.searched:
         fixed = name in space.parameters
         hint = "it is not searched" if fixed else nearest(name, space.searched)
         known = ", ".join(space.searched[:20])
         raise source.refuse(path, name, f"a searched parameter: {known}", hint)
-    domain = space.role(name)
+    domain = space.domain_of(name)
     if not domain.contains(value):
         raise source.refuse(
             path, value, domain.describe(), "give a value of the space, or widen it"
@@ -139,11 +157,11 @@ def _check_value(space: Space, name: str, value: Any, path: KeyPath, source: Sou
 def _check_active(
     space: Space, name: str, settings: Mapping[str, Any], path: KeyPath, source: Source
 ) -> None:
-    """Raise BadSpace if a given parameter is not active with the other given values."""
+    """Raise BadSpace if a given parameter is inactive at the other given values."""
     values: dict[str, Any] = {}
     for known in space.order:
         if space.is_active(known, values) and (known in settings or known not in space.searched):
-            values[known] = space.settle(
+            values[known] = space.resolve_parameter(
                 known, values, lambda searched, _domain: settings[searched]
             )
     if name in values:

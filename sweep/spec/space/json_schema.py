@@ -38,12 +38,12 @@ _MEANINGS = {
 
 
 def ref(name: str) -> Schema:
-    """Return the schema that refers to a definition."""
+    """Return the schema that refers to the definition `name`."""
     return {"$ref": f"#/definitions/{name}"}
 
 
 def definitions() -> dict[str, Schema]:
-    """Return the definitions by name; `PARAMETER` is one entry of a space."""
+    """Return name → schema of the definitions; `PARAMETER` is that of one entry of a space."""
     return {
         PARAMETER: {"if": {"type": "object"}, "then": ref(_MAPPING)},
         WHEN: {"anyOf": [{"type": "string", "minLength": 1}, ref(FORBIDDEN)]},
@@ -86,7 +86,7 @@ def space(
 
 
 def of_setting(values: Schema) -> Schema:
-    """Return the schema of the parameter of a setting whose values have the schema `values`."""
+    """Return the schema of a parameter in ``space`` for a setting with values of this schema."""
     return {
         "allOf": [ref(PARAMETER)],
         "if": {"type": "object"},
@@ -96,17 +96,17 @@ def of_setting(values: Schema) -> Schema:
 
 
 def _kinds() -> list[str]:
-    """Return the words that name a kind of parameter."""
+    """Return the keywords that name a kind of parameter, such as ``uniform``."""
     return [word for word in _MEANINGS if word in WORDS]
 
 
 def _has_any(words: Iterator[str] | Sequence[str] | Mapping[str, Any]) -> Schema:
-    """Return the schema of an object with at least one of these keys."""
+    """Return a schema that accepts an object with at least one of these keys."""
     return {"type": "object", "anyOf": [{"required": [word]} for word in words]}
 
 
 def _comparison() -> Schema:
-    """Return the schema of a comparison, such as ``{">=": 2}``."""
+    """Return the schema of a comparison in a condition, such as ``{">=": 2}``."""
     number: Schema = {"type": "number"}
     equal = ("==", "!=")
     return {
@@ -117,9 +117,9 @@ def _comparison() -> Schema:
 
 
 def _mapping() -> Schema:
-    """Return the schema of a parameter or a group that is written as a mapping.
+    """Return the schema of a mapping in ``space``, which is a parameter or a group.
 
-    The order of the cases is that of `groups` and `reader`.
+    The cases are in the order in which `groups` and `reader` distinguish them.
     """
     named = {
         "type": "object",
@@ -147,7 +147,7 @@ _OBJECT: Schema = {"type": "object"}
 
 
 def _of_kind(word: str) -> Schema:
-    """Return the schema of a parameter with this word."""
+    """Return the schema of a parameter with this keyword, such as ``uniform``."""
     beside = {other: _companion(other) for other in COMPANIONS.get(word, ())}
     schema: Schema = {
         "type": "object",
@@ -161,7 +161,7 @@ def _of_kind(word: str) -> Schema:
 
 
 def _operand(word: str) -> Schema:
-    """Return the schema of the value of a domain's key, such as ``uniform`` or ``choice``."""
+    """Return the schema of the value of a kind's keyword, such as ``uniform`` or ``choice``."""
     if word == "value":
         return {}
     if word in ("choice", "ordinal", "grid"):
@@ -175,7 +175,7 @@ def _operand(word: str) -> Schema:
 
 
 def _companion(word: str) -> Schema:
-    """Return the schema of the value of a companion word, which stands next to a kind."""
+    """Return the schema of the value of a keyword that stands next to a kind, such as ``step``."""
     if word == "step":
         return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]}
     if word == "bounds":
@@ -190,12 +190,12 @@ def _values() -> Schema:
 
 
 def _pair(first: Schema, second: Schema) -> Schema:
-    """Return the schema of a list of two items with these schemas."""
+    """Return the schema of a list of two items, the first and second with these schemas."""
     return {"type": "array", "items": [first, second], "minItems": 2, "maxItems": 2}
 
 
 def _wandb_parameter() -> Schema:
-    """Return the schema of a parameter in the words of W&B's sweeps."""
+    """Return the schema of a parameter in the syntax of W&B's sweeps."""
     words: dict[str, Schema] = {
         "distribution": {"enum": list(wandb.DISTRIBUTIONS)},
         "values": _values(),

@@ -34,10 +34,10 @@ _FORMS = '{parent: value}, {parent: [value, value]}, {parent: {">": 3}} or an ex
 
 @dataclass(frozen=True)
 class _ParentCondition:
-    """A condition on one parameter."""
+    """Base of conditions on one parameter."""
 
     parent: str
-    """Name of the parameter that the condition is about."""
+    """Name of the parameter on which the condition is."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,13 +47,13 @@ class _ParentCondition:
 
 @dataclass(frozen=True)
 class OneOf(_ParentCondition):
-    """Condition that the parameter has one of these values."""
+    """The condition that a parameter has one of some values."""
 
     values: tuple[Any, ...]
-    """Values of which the parameter must have one."""
+    """Values of which the parameter has one."""
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the condition is true of `values`, which must have all of `names`."""
+        """Return whether the condition holds for `values`, name → value, the parent's included."""
         return any(are_equal(values[self.parent], value) for value in self.values)
 
     def describe(self) -> str:
@@ -63,15 +63,15 @@ class OneOf(_ParentCondition):
 
 @dataclass(frozen=True)
 class Compared(_ParentCondition):
-    """Condition that the parameter compares with a bound; texts have no order."""
+    """The condition that a parameter compares with a bound; an order holds only between numbers."""
 
     sign: str
-    """Comparison, such as ``<=``."""
+    """Comparison, one of `SIGNS`, such as ``<=``."""
     bound: Any
-    """Number that the parameter's value is compared with."""
+    """Number, or for ``==`` and ``!=`` any value, that is compared with the parameter's."""
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the condition is true of `values`, which must have all of `names`."""
+        """Return whether the condition holds for `values`, name → value, the parent's included."""
         value = values[self.parent]
         ordered = self.sign not in ("==", "!=")
         if ordered and not isinstance(value, int | float):
@@ -88,14 +88,17 @@ Condition = OneOf | Compared | Expression
 
 
 def hold(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
-    """Return whether all parameters of the conditions are active, and all conditions hold."""
+    """Return whether all conditions hold; `values` has the active parameters only.
+
+    A condition on an inactive parameter does not hold.
+    """
     return all(
         all(name in values for name in one.names) and one.holds(values) for one in conditions
     )
 
 
 def read_conditions(raw: Any, path: KeyPath, source: Source) -> tuple[Condition, ...]:
-    """Return the conditions that `raw` at `path` describes, which all must hold.
+    """Parse the conditions that `raw` at `path` of the spec describes; all of them must hold.
 
     Raises BadSpace if `raw` is not valid.
     """
@@ -110,7 +113,7 @@ def read_conditions(raw: Any, path: KeyPath, source: Source) -> tuple[Condition,
 
 
 def _read_expression(text: str, path: KeyPath, source: Source) -> Expression:
-    """Return an expression; BadSpace if it is not valid."""
+    """Parse the text of an expression at `path`; BadSpace if it is not valid."""
     try:
         return Expression(text)
     except ExpressionError as error:
@@ -120,7 +123,10 @@ def _read_expression(text: str, path: KeyPath, source: Source) -> Expression:
 
 
 def _read_parent(parent: str, condition: Any, path: KeyPath, source: Source) -> list[Condition]:
-    """Return the conditions on one parameter; BadSpace if they are not valid."""
+    """Parse the conditions on one parameter, its name being `parent`.
+
+    Raises BadSpace if they are invalid.
+    """
     if isinstance(condition, Mapping) and any(sign in SIGNS for sign in condition):
         return [
             _read_comparison(parent, sign, bound, path, source) for sign, bound in condition.items()
@@ -132,7 +138,7 @@ def _read_parent(parent: str, condition: Any, path: KeyPath, source: Source) -> 
 
 
 def _read_comparison(parent: str, sign: str, bound: Any, path: KeyPath, source: Source) -> Compared:
-    """Return a comparison; BadSpace if its sign or bound is not valid."""
+    """Parse one comparison with a parameter; BadSpace if its sign or bound is not valid."""
     if sign not in SIGNS:
         raise source.refuse((*path, sign), sign, f"one of {' '.join(SIGNS)}", nearest(sign, SIGNS))
     number = isinstance(bound, int | float) and not isinstance(bound, bool)
@@ -144,49 +150,50 @@ def _read_comparison(parent: str, sign: str, bound: Any, path: KeyPath, source: 
 
 @dataclass(frozen=True)
 class Fixed:
-    """A fixed value."""
+    """The role of a parameter that always has one value."""
 
     value: Any
-    """The value, as plain data."""
+    """Value of the parameter, as plain data."""
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A value computed from other parameters; inactive if one of them is."""
+    """The role of a parameter that is computed from others; it is inactive if one of them is."""
 
     expression: Expression
-    """Expression that computes the value."""
+    """Expression that computes the value from those of other parameters."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A named parameter."""
+    """One parameter of a search space."""
 
     name: str
-    """Name with dots, as a setting of the trainable."""
+    """Dotted name, which is that of a setting of the trainable."""
     role: Domain | Fixed | Derived
-    """Range of a searched parameter, or its fixed value or expression."""
+    """Domain of a searched parameter; a fixed value or an expression for others."""
     when: tuple[Condition, ...] = ()
-    """Conditions that all must hold; otherwise the parameter is inactive: not proposed or passed
-    on."""
+    """Conditions; where one does not hold, the parameter is inactive: not proposed, and not passed
+    to the trainable."""
     crossed: bool = False
-    """True if the trials take its values in turn instead of the searcher proposing them."""
+    """True for ``grid``: the trials take its values in turn, and the searcher does not propose
+    them."""
     path: KeyPath = ()
-    """Path in the space, in which a group is one step."""
+    """Path below ``space`` in the spec, in which a group is a key."""
 
     @property
     def hidden(self) -> bool:
-        """True if the parameter is used only in expressions, and is not passed to the trainable."""
+        """True if a part of its name begins with ``_``: the trainable does not get it."""
         return any(part.startswith("_") for part in self.name.split("."))
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of the parameters to be resolved before this one."""
+        """Names of the parameters that its conditions and its expression use."""
         names = self.role.expression.names if isinstance(self.role, Derived) else ()
         return (*(name for condition in self.when for name in condition.names), *names)
 
     def describe(self) -> str:
-        """Return domain, value or expression, and conditions, as a text."""
+        """Return domain, value or expression, and conditions, as a text for people."""
         match self.role:
             case Fixed(value):
                 text = f"fixed at {value!r}"

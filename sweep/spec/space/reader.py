@@ -32,7 +32,7 @@ from sweep.spec.space.domains import (
     Normal,
     Ordinal,
     equality_key,
-    written,
+    exact_decimal,
 )
 from sweep.spec.space.expressions import ALLOWED, LONGEST, Expression, ExpressionError
 from sweep.spec.space.groups import Entry
@@ -52,26 +52,26 @@ _SMALLEST = 1e-300
 
 @dataclass(frozen=True)
 class Reading:
-    """The description of one parameter, in our keywords."""
+    """The description of one parameter in our keywords, with its place in the spec."""
 
     name: str
     """Name of the parameter with dots."""
     kind: str
     """Keyword of the parameter's kind, such as ``uniform``."""
     raw: Mapping[str, Any]
-    """Keyword → its value."""
+    """Keyword, such as ``uniform`` or ``step``, → its value."""
     source: Source
-    """Source below the parameter, for messages."""
+    """File and lines below the parameter, for messages."""
     paths: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
-    """Path in `raw` → path in the file, for entries in another tool's syntax."""
+    """Path in `raw` → path in the file, where the file has another tool's syntax."""
 
     @property
     def value(self) -> Any:
-        """Value of the keyword of the kind."""
+        """Value of the keyword that names the kind."""
         return self.raw[self.kind]
 
     def refuse(self, value: object, allowed: str, hint: str = "", *below: str | int) -> Exception:
-        """Return the error for a mistake below the keyword of the kind."""
+        """Return the error for a mistake in the value of the kind's keyword, at `below` in it."""
         return self.refuse_at((self.kind, *below), value, allowed, hint)
 
     def refuse_at(
@@ -82,7 +82,7 @@ class Reading:
 
 
 def read(entry: Entry, space: Source) -> Parameter:
-    """Return the parameter that an entry describes.
+    """Parse the parameter that an entry of a space describes; `space` has its lines for messages.
 
     Raises BadSpace if the description is not valid.
     """
@@ -108,16 +108,16 @@ def read(entry: Entry, space: Source) -> Parameter:
 
 
 def _read_fixed(raw: Any, source: Source) -> Any:
-    """Return a fixed value; BadSpace if it looks like a call or is not plain data."""
+    """Return a fixed value unchanged; BadSpace if it looks like a call or is not plain data."""
     if isinstance(raw, str) and (remedy := aliases.remedy_for_call(raw)):
         raise source.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
     return require_plain_data(raw, (), source)
 
 
 def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
-    """Return the description of a parameter in our keywords.
+    """Find the kind of a parameter, and translate W&B's keywords to ours.
 
-    Raises BadSpace if they do not fit together.
+    Raises BadSpace if the keywords do not fit together.
     """
     kinds = [word for word in _READERS if word in raw]
     if raw.keys() & wandb.WORDS and kinds in ([], ["value"]):
@@ -132,7 +132,7 @@ def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
 
 
 def _kind_error(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exception:
-    """Return the error for a mapping without, or with several, keywords of a kind."""
+    """Return the error that a mapping has none, or several, of the keywords of a kind."""
     allowed = f"exactly one of {', '.join(_READERS)}"
     if kinds:
         return source.refuse((), " and ".join(kinds), allowed)
@@ -145,7 +145,7 @@ def _kind_error(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exc
 
 
 def _check_companion(word: str, kind: str, source: Source) -> None:
-    """Raise BadSpace if a keyword is not allowed together with the kind."""
+    """Raise BadSpace if the keyword `word` is not allowed next to that of the kind."""
     companions = COMPANIONS.get(kind, ())
     if word in (kind, "when", *companions):
         return
@@ -161,31 +161,31 @@ def _check_companion(word: str, kind: str, source: Source) -> None:
 
 
 def read_float(reading: Reading) -> Float:
-    """Return the domain of ``uniform`` or ``loguniform``; BadSpace if it is not valid."""
-    low, high = (float(bound) for bound in _bounds(reading, real))
+    """Parse ``uniform`` or ``loguniform`` with its step; BadSpace if it is not valid."""
+    low, high = (float(bound) for bound in _bounds(reading, number_problem))
     if not math.isfinite(high - low):
         raise reading.refuse([low, high], "bounds whose distance is a finite number")
     log = reading.kind.startswith("log")
-    step = _step(reading, low, high, real)
+    step = _step(reading, low, high, number_problem)
     return Float(low, high, log, None if step is None else float(step))
 
 
 def read_int(reading: Reading) -> Int:
-    """Return the domain of ``randint`` or ``lograndint``."""
+    """Parse ``randint`` or ``lograndint`` with its step; BadSpace if it is not valid."""
     low, high = _bounds(reading, integer_problem)
     log = reading.kind.startswith("log")
     return Int(low, high, log, _step(reading, low, high, integer_problem) or 1)
 
 
 def read_normal(reading: Reading) -> Normal:
-    """Return the domain of ``normal`` or ``lognormal``, with its ``bounds``.
+    """Parse ``normal`` or ``lognormal`` with its bounds and step.
 
     Raises BadSpace if it is not valid.
     """
     log = reading.kind == "lognormal"
     mean, deviation = _moments(reading, log)
     low, high = _limits(reading, log)
-    step = _step(reading, low, high, real)
+    step = _step(reading, low, high, number_problem)
     if step is not None:
         _check_fine(reading, step, 0.0 if log else abs(mean) + _REACH * deviation)
     if log and step is not None and low is None:
@@ -201,10 +201,10 @@ def read_normal(reading: Reading) -> Normal:
 
 
 def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
-    """Return the lowest and the highest value of a range.
+    """Return the lower and the upper bound of a range.
 
-    Raises BadSpace if one is not valid. `wrong` is a function of a bound that returns what it
-    should be, or an empty text.
+    Raises BadSpace if one is not valid. `wrong` is a function of a bound that returns a description
+    of allowed values, or an empty text if the bound is allowed.
     """
     low, high = _pair(reading, "[low, high], two numbers, both included")
     for index, bound in enumerate((low, high)):
@@ -217,7 +217,10 @@ def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
 
 
 def _pair(reading: Reading, allowed: str) -> tuple[Any, Any]:
-    """Return the two values of the kind's keyword; BadSpace, with `allowed`, for anything else."""
+    """Return the two values of the kind's keyword.
+
+    Raises BadSpace, with the text `allowed`, if there are not two.
+    """
     pair = reading.value
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise reading.refuse(pair, allowed)
@@ -225,7 +228,7 @@ def _pair(reading: Reading, allowed: str) -> tuple[Any, Any]:
 
 
 def _check_order(reading: Reading, path: tuple[str], low: Any, high: Any) -> None:
-    """Raise BadSpace unless low < high."""
+    """Raise BadSpace unless low < high; `path` is the place of the two bounds."""
     if low > high:
         raise reading.refuse_at(path, [low, high], "low < high", f"write [{high}, {low}]")
     if low == high:
@@ -234,7 +237,10 @@ def _check_order(reading: Reading, path: tuple[str], low: Any, high: Any) -> Non
 
 
 def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
-    """Return the step, or None without one; BadSpace if it does not fit the bounds."""
+    """Return the step, or None without one; BadSpace if it does not divide the range.
+
+    `wrong` is as for `_bounds`; a bound is None if there is none.
+    """
     if reading.raw.get("step") is None:
         return None
     step = reading.raw["step"]
@@ -248,12 +254,15 @@ def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
 
 
 def _check_steps(reading: Reading, low: Any, high: Any, step: Any) -> None:
-    """Raise BadSpace unless the steps from `low` end exactly at `high`, if there is a `high`."""
+    """Raise BadSpace unless steps from `low` end exactly at `high`.
+
+    A `high` of None is no bound.
+    """
     if high is None:
         return
-    steps = (written(high) - written(low)) / written(step)
+    steps = (exact_decimal(high) - exact_decimal(low)) / exact_decimal(step)
     if steps.denominator != 1 or steps < 1:
-        last = type(high)(written(low) + int(steps) * written(step))
+        last = type(high)(exact_decimal(low) + int(steps) * exact_decimal(step))
         hint = f"with this step the last value is {last!r}" if steps > 1 else "take a smaller step"
         allowed = f"a step that divides {high!r} - {low!r}"
         raise reading.refuse_at(("step",), step, allowed, hint)
@@ -261,23 +270,23 @@ def _check_steps(reading: Reading, low: Any, high: Any, step: Any) -> None:
 
 
 def _check_fine(reading: Reading, step: Any, farthest: float) -> None:
-    """Raise BadSpace if a step is so small that neighbours are equal floats.
+    """Raise BadSpace if a step is so small that neighbouring numbers would be equal floats.
 
-    `farthest` is the greatest absolute number.
+    `farthest` is the largest absolute number that the domain may have.
     """
-    if step < _SMALLEST or written(farthest) / written(step) > LARGEST_INT:
+    if step < _SMALLEST or exact_decimal(farthest) / exact_decimal(step) > LARGEST_INT:
         allowed = f"a step of at least {max(_SMALLEST, farthest / LARGEST_INT):.3g}"
         raise reading.refuse_at(("step",), step, allowed, "2**53 steps lead from 0 to a number")
 
 
 def _moments(reading: Reading, log: bool) -> tuple[float, float]:
-    """Return mean and deviation of a normal distribution, of the logarithm if `log`.
+    """Return mean and standard deviation of a normal distribution, of the logarithm if `log`.
 
     Raises BadSpace if one is not valid.
     """
     mean, deviation = _pair(reading, "[mean, deviation], two numbers")
     for index, number in enumerate((mean, deviation)):
-        if instead := real(number):
+        if instead := number_problem(number):
             raise reading.refuse(number, instead, "", index)
     if deviation <= 0:
         raise reading.refuse(deviation, "a deviation above 0", "", 1)
@@ -290,7 +299,7 @@ def _moments(reading: Reading, log: bool) -> tuple[float, float]:
 
 
 def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
-    """Return the bounds of a normal distribution, each None if missing.
+    """Return lower and upper bound of a normal distribution, each None if missing.
 
     Raises BadSpace if one is not valid.
     """
@@ -301,7 +310,7 @@ def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
     if not isinstance(bounds, list | tuple) or len(bounds) != 2 or list(bounds) == [None, None]:
         raise reading.refuse_at(("bounds",), bounds, allowed)
     for index, bound in enumerate(bounds):
-        if bound is not None and (instead := real(bound)):
+        if bound is not None and (instead := number_problem(bound)):
             raise reading.refuse_at(("bounds", index), bound, f"{instead}, or null")
     low, high = (None if bound is None else float(bound) for bound in bounds)
     if low is not None and high is not None:
@@ -316,7 +325,7 @@ def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
 
 
 def _values(reading: Reading) -> tuple[Any, ...]:
-    """Return the values of a list; BadSpace for equal ones or too many."""
+    """Return the values that the kind's keyword lists; BadSpace for equal ones or too many."""
     values = reading.value
     allowed = f"a list of 1 to {MOST_CHOICES} different values"
     if not isinstance(values, list | tuple):
@@ -335,7 +344,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
 
 
 def _read_choice(reading: Reading) -> Choice:
-    """Return the domain of ``choice``; BadSpace if it is not valid."""
+    """Parse ``choice`` with its weights or probabilities; BadSpace if it is not valid."""
     values = _values(reading)
     given = [word for word in ("weights", "probabilities") if word in reading.raw]
     if not given:
@@ -346,12 +355,15 @@ def _read_choice(reading: Reading) -> Choice:
 
 
 def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
-    """Return the weights of a choice, one for each value; BadSpace if they are not valid."""
+    """Return the weights below the keyword `word`, one for each of `count` values.
+
+    Raises BadSpace if they are not valid.
+    """
     weights = reading.raw[word]
     if not isinstance(weights, list | tuple) or len(weights) != count:
         raise reading.refuse_at((word,), weights, f"a list of {count} numbers, one per value")
     for index, weight in enumerate(weights):
-        if instead := real(weight):
+        if instead := number_problem(weight):
             raise reading.refuse_at((word, index), weight, instead)
         if not 1e-12 <= weight <= 1e12:
             hint = "leave out a value that is never to be drawn"
@@ -364,7 +376,10 @@ def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
 
 
 def _read_value(reading: Reading) -> Fixed | Derived:
-    """Return the fixed or derived value of ``value``; BadSpace if it is not valid."""
+    """Parse ``value``: text is an expression, anything else a fixed value.
+
+    Raises BadSpace if not valid.
+    """
     value = reading.value
     if not isinstance(value, str):
         return Fixed(require_plain_data(value, (reading.kind,), reading.source))
@@ -409,8 +424,11 @@ WORDS = frozenset({*_READERS, "distribution", "values"})
 # ---- plain data ---------------------------------------------------------------------------------
 
 
-def real(value: Any) -> str:
-    """Return what `value` should be, for messages; empty if it is a finite number."""
+def number_problem(value: Any) -> str:
+    """Return a description of allowed numbers if `value` is no finite number.
+
+    It is empty if it is one.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "a number"
     if isinstance(value, int):
@@ -419,14 +437,14 @@ def real(value: Any) -> str:
 
 
 def integer_problem(value: Any) -> str:
-    """Return what `value` should be, for messages; empty if it is an integer within bounds."""
+    """Return a description of allowed integers if `value` is none of them; empty if it is one."""
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_INT:
         return "a whole number within ±2**53, written without a point"
     return ""
 
 
 def require_plain_data(value: Any, path: KeyPath, source: Source) -> Any:
-    """Return `value` if it is plain JSON data with finite numbers and 64-bit integers.
+    """Return `value` unchanged; it must be JSON data with finite numbers and 64-bit integers.
 
     Raises BadSpace if it is not.
     """

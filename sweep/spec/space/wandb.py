@@ -53,9 +53,10 @@ _INSTEAD = {
 def translate(
     raw: Mapping[str, Any], source: Source
 ) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
-    """Return a parameter in our keywords, and the path of each part in W&B's syntax.
+    """Translate a parameter from W&B's syntax to our keywords.
 
-    Raises BadSpace if its keywords do not fit together.
+    Also returns path in the result → path in the file, for messages. Raises BadSpace if its
+    keywords do not fit together.
     """
     distribution = _distribution(raw, source)
     words = DISTRIBUTIONS[distribution]
@@ -83,7 +84,7 @@ def translate(
 
 
 def _distribution(raw: Mapping[str, Any], source: Source) -> str:
-    """Return the named distribution, or the one that follows from the other keywords in W&B.
+    """Return the distribution that a parameter names, or that W&B infers from its other keywords.
 
     Raises BadSpace for an unknown one.
     """
@@ -108,12 +109,12 @@ def _distribution(raw: Mapping[str, Any], source: Source) -> str:
 
 
 def _are_whole(raw: Mapping[str, Any], *words: str) -> bool:
-    """Return whether all these entries that exist are integers."""
+    """Return whether all of the entries `words` that exist are integers."""
     return all(isinstance(raw.get(word, 1), int) for word in words)
 
 
 def _kind_and_value(distribution: str, raw: Mapping[str, Any], source: Source) -> tuple[str, Any]:
-    """Return the keyword of a parameter in a spec for a W&B distribution, and its value."""
+    """Return our keyword for a parameter of W&B's distribution, and the value of the keyword."""
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
         return bare.replace("_", ""), [raw.get(word, OPTIONAL[word]) for word in ("mu", "sigma")]
@@ -132,7 +133,7 @@ def _kind_and_value(distribution: str, raw: Mapping[str, Any], source: Source) -
 
 
 def _power(raw: Mapping[str, Any], word: str, source: Source) -> float:
-    """Return e to the power of an entry; BadSpace if the entry is not a valid exponent."""
+    """Return e to the power of the entry `word`; BadSpace if the entry is not a valid exponent."""
     exponent = raw[word]
     number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
     if not number or not abs(exponent) <= math.log(1e300):
@@ -142,7 +143,10 @@ def _power(raw: Mapping[str, Any], word: str, source: Source) -> float:
 
 
 def _check_exponents(raw: Mapping[str, Any], bounds: list[float], source: Source) -> None:
-    """Raise BadSpace if exponents look like values."""
+    """Raise BadSpace if the exponents ``min`` and ``max`` look like values themselves.
+
+    `bounds` are the numbers that they would mean.
+    """
     if 0 < raw["min"] < raw["max"] <= 1:
         low, high = (f"{bound:.4g}" for bound in bounds)
         raise source.refuse(

@@ -18,7 +18,7 @@ from sweep.history import ranking
 from sweep.history.events import Recorded
 from sweep.history.optuna_terms import STATES, directions, distribution, encode, finite
 from sweep.history.trial import Trial
-from sweep.spec.space.domains import extended
+from sweep.spec.space.domains import extend
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import aggregate_seeds
 from sweep.trackers._shared.optuna_storage import DRAFT, Storage, exists, place
@@ -128,7 +128,7 @@ class Domains:
 
     def __init__(self, context: TrackerContext) -> None:
         space = context.spec.space
-        self.by_name = {name: space.role(name) for name in space.searched}
+        self.by_name = {name: space.domain_of(name) for name in space.searched}
         self._read = 0
         """Number of first trials whose values the domains contain."""
 
@@ -137,7 +137,7 @@ class Domains:
         before = dict(self.by_name)
         for trial in trials[self._read :]:
             for name in trial.searched.keys() & self.by_name.keys():
-                self.by_name[name] = extended(self.by_name[name], trial.searched[name])
+                self.by_name[name] = extend(self.by_name[name], trial.searched[name])
         self._read = len(trials)
         return self.by_name != before
 

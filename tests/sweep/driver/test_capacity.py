@@ -91,9 +91,9 @@ def test_resources_that_make_no_sense_are_refused(resources: str, message: str) 
 )
 def test_each_slot_sees_its_own_devices(gpu: str, seen: list[str]) -> None:
     spec = spec_of(resources=f"{{gpu: {gpu}}}")
-    found = [capacity.variables(spec, slot, FOUR) for slot in range(len(seen))]
+    found = [capacity.gpu_variables(spec, slot, FOUR) for slot in range(len(seen))]
     assert found == [{"CUDA_VISIBLE_DEVICES": devices} for devices in seen]
-    assert capacity.variables(spec_of(), 0, FOUR) == {}
+    assert capacity.gpu_variables(spec_of(), 0, FOUR) == {}
 
 
 def test_devices_that_were_handed_to_us_keep_their_names(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_what_hides_devices_counts_for_none(visible: str, devices: tuple[str, ..
 def test_a_worker_process_sees_what_its_slot_is_given(tmp_path: Path) -> None:
     spec = spec_of(resources="{gpu: 0.5}", machine="{gpu: 1}")
     with closing(loky.Pool(2)) as pool:
-        pool.equip(lambda slot: capacity.variables(spec, slot, ("GPU-a",)))
+        pool.equip(lambda slot: capacity.gpu_variables(spec, slot, ("GPU-a",)))
         told = slice_spec(
             tmp_path,
             trainable="tests.support.mishaps:Sees",

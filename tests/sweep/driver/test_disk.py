@@ -181,7 +181,7 @@ def test_what_goes_is_what_looking_at_every_checkpoint_each_time_would_find(
     spare = [
         one
         for replica in past.all_replicas
-        if (one := limits._Spare(replica, limits._needed(past, replica, past.best))).left
+        if (one := limits._Deletable(replica, limits._needed(past, replica, past.best))).left
     ]
     over = sum(sum(sizes.values()) for _, _, sizes in saved) - most
     gone = []

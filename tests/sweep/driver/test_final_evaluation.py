@@ -195,7 +195,7 @@ def test_while_it_runs_the_status_says_so(swept: Folder) -> None:
         sweep = lookup.read(swept)
         assert sweep.state is State.TESTING
         assert final_evaluation_view.progress_text(
-            sweep.history, THREE.begin(sweep.history, 1, "inline")
+            sweep.history, THREE.begin_event(sweep.history, 1, "inline")
         ).startswith("0 of 6 tests")
     assert lookup.read(swept).state is State.FINISHED
 

@@ -206,7 +206,7 @@ def test_the_change_is_an_event_and_the_spec_of_all_readers(tmp_path: Path) -> N
         events = [r.event for r in ledger.read() if isinstance(r.event, StopChanged)]
         assert events == [StopChanged(LONG, 18.0)]
         assert dict(reading.spec_of(ledger).stop) == LONG
-        assert reading.outline(ledger).levels == (2, 6, 18)
+        assert reading.scheduler_of(ledger).levels == (2, 6, 18)
     assert lookup.read(folder).aim.levels == (2, 6, 18)
 
 

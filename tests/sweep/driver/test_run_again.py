@@ -99,8 +99,8 @@ def test_the_slots_that_set_asked_for_are_those_of_later_drivers_too(
     assert asked == [3]
     assert (past.jobs, past.jobs_given) == expected
     assert _own(past) == (3 if examined else None)
-    assert prepare.slots_again(None, past, *lookup.read_spec(folder), None)[0] == expected[0]
-    assert prepare.slots_again(2, past, *lookup.read_spec(folder), None) == (2, True)
+    assert prepare.slots_of_resumed(None, past, *lookup.read_spec(folder), None)[0] == expected[0]
+    assert prepare.slots_of_resumed(2, past, *lookup.read_spec(folder), None) == (2, True)
 
 
 def _own(past: History) -> int | None:

@@ -72,11 +72,11 @@ def test_after_every_transaction_each_order_is_what_a_look_at_all_trials_finds(n
     looks = Counter[str]()
 
     class Watched(simulation._Driver):
-        def _recorded(self, records: Sequence[Recorded]) -> None:
+        def _watch_records(self, records: Sequence[Recorded]) -> None:
             for key in KEYS:
                 assert list(self.history.order(key)) == looked_up(self.history, key), key
             looks["at orders"] += 1
-            super()._recorded(records)
+            super()._watch_records(records)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulation, "_Driver", Watched)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sweep.driver.decisions import without_metric
+from sweep.driver.decisions import missing_metric_error
 from sweep.history.events import (
     Closed,
     Created,
@@ -49,7 +49,7 @@ def test_results_that_were_all_reported_early_have_the_metric(reported: int, vie
     history = at_its_rung("score", reported, views)
     assert history.has_metric
     assert history.trials[0].score == 1.0 / 3
-    assert without_metric(history, "demo", [3.0]) is None
+    assert missing_metric_error(history, "demo", [3.0]) is None
 
 
 @pytest.mark.parametrize("views", [False, True])
@@ -57,12 +57,12 @@ def test_results_that_were_all_reported_early_have_the_metric(reported: int, vie
 def test_a_metric_that_is_not_a_number_yet_is_no_missing_one(reported: int, views: bool) -> None:
     history = at_its_rung("score", reported, views, math.nan)
     assert history.has_metric
-    assert without_metric(history, "demo", [3.0]) is None
+    assert missing_metric_error(history, "demo", [3.0]) is None
 
 
 @pytest.mark.parametrize("reported", [0, 1, 3])
 def test_a_metric_that_is_missing_is_told_with_the_names_that_came_early(reported: int) -> None:
-    refused = without_metric(at_its_rung("scor", reported), "demo", [3.0])
+    refused = missing_metric_error(at_its_rung("scor", reported), "demo", [3.0])
     assert "no metric 'score', they have: scor, training_iteration; did you mean 'scor'?" in str(
         refused
     )

@@ -153,7 +153,8 @@ def test_a_scheduler_of_ones_own_is_looked_at_by_what_it_said_when_the_sweep_was
         ("pid = '*'", "its lease: pid: '*', not a whole number"),
         ("pid = -1", "its lease: pid: -1, not a whole number"),
         ("kernel = x'00'", "its lease: kernel"),
-        ("host = 7.5, since = 'today'", "its lease: taken_at"),
+        ("host = 7.5, since = 'today'", "its lease: since: 'today', not"),
+        ("renewed = '*'", "its lease: renewed: '*', not a whole number"),
         ("epoch = 9223372036854775807", "its lease: no term follows 9223372036854775807"),
     ],
 )

@@ -176,5 +176,5 @@ def test_a_population_is_as_far_as_its_members() -> None:
 def test_bred_trials_are_counted_beside_the_searched_ones() -> None:
     data = summary(simulate(SPEC, curve, slots=4).history, "demo")
     assert (data["trials"], data["bred"], data["wanted"]) == (8, 6, 8)
-    assert formatting.started(8, 6, 8) == "8 of 8 trials and 6 bred"
-    assert formatting.started(1, 0, 1) == "1 of 1 trial"
+    assert formatting.trials_text(8, 6, 8) == "8 of 8 trials and 6 bred"
+    assert formatting.trials_text(1, 0, 1) == "1 of 1 trial"

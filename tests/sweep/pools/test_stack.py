@@ -451,7 +451,7 @@ def test_the_space_for_lanes_has_many_trials_and_one_program() -> None:
         *("timesteps_per_iteration", "sgd_minibatch_size"),
     }
     assert in_programs.isdisjoint(spec.space.parameters)
-    activation = spec.space.role("model.activation")
+    activation = spec.space.domain_of("model.activation")
     assert all(activation.contains(name) for name in ("tanh", "relu"))
     assert spec.config["timesteps_per_iteration"] % (8 * 32) == 0
 

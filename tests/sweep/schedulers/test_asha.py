@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import BadConfig
-from sweep.driver.decisions import topped_up_moves
+from sweep.driver.decisions import reopening_moves
 from sweep.history.events import Goal, LimitsChanged, Opened, Status, TermBegan, UserHold
 from sweep.ledger.ledger import Ledger
 from sweep.schedulers import SchedulerContext, asha
@@ -337,7 +337,7 @@ def test_a_budget_ends_the_sweep_before_the_best_is_finished_and_more_finishes_i
         assert course.history.with_status(Status.COMPLETED) == []
         with contextlib.closing(Ledger(simulation.folder.ledger)) as ledger:
             more = [LimitsChanged(None, {"timesteps": None})]
-            ledger.append(None, [TermBegan("host", 1, 4), *topped_up_moves(course.history), *more])
+            ledger.append(None, [TermBegan("host", 1, 4), *reopening_moves(course.history), *more])
         assert unfinished(simulation.run(), 1) == []
 
 

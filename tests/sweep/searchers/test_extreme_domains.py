@@ -123,6 +123,6 @@ def test_a_quantile_of_each_value_gives_it_back() -> None:
     ):
         domain = ranges(raw)["x"]
         size = domain.size() or 0
-        assert [domain.value_at(domain.quantile(domain.nth(n))) for n in range(size)] == [
-            domain.nth(n) for n in range(size)
+        assert [domain.value_at(domain.quantile(domain.at_index(n))) for n in range(size)] == [
+            domain.at_index(n) for n in range(size)
         ]

@@ -19,7 +19,7 @@ from scipy.stats import qmc
 from sweep import spec as specs
 from sweep.cli import tables
 from sweep.core.errors import UsageError
-from sweep.driver.proposals import _Known
+from sweep.driver.proposals import _KnownTrials
 from sweep.driver.start.creation import resolving
 from sweep.history.events import Closed, End, Goal, HoldChanged, Opened, Row, Status, UserHold
 from sweep.history.trial import Trial
@@ -461,7 +461,7 @@ def test_a_decision_copies_no_trials_and_a_searcher_finds_those_beside_it_behind
     made.history.has_settings({})
     created, _ = made.proposer.search(made.history, (FRESH,) * 3)
     assert trials.walks == 0
-    known = _Known(made.history.trials)
+    known = _KnownTrials(made.history.trials)
     known.added += [Trial.new(9 + n, {}, {}, made.objective) for n in range(3)]
     assert [trial.number for trial in known] == [*range(12)]
     assert [known[n].number for n in (0, 8, 9, 11, -1, -12)] == [0, 8, 9, 11, 11, 0]

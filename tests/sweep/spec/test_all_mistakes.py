@@ -33,7 +33,7 @@ def lines_of(error: BadConfig) -> list[tuple[int | None, str]]:
 
 def test_all_mistakes_are_told_in_the_order_of_the_file() -> None:
     with pytest.raises(Mistakes) as caught:
-        prepare.checked(MANY, "many.yaml", ())
+        prepare.prepare_text(MANY, "many.yaml", ())
     assert lines_of(caught.value) == [
         (1, "nam"),
         (2, "trials"),
@@ -111,7 +111,7 @@ def test_no_mistake_follows_from_another() -> None:
         "initial: [{lr: 0.1}]\nforbid: ['lr > 0.1']\nscheduler: asha\n"
     )
     with pytest.raises(BadConfig) as caught:
-        prepare.checked(text, "one.yaml", ())
+        prepare.prepare_text(text, "one.yaml", ())
     assert [key for _, key in lines_of(caught.value)] == ["space.lr.unform", "stop"]
 
 
@@ -122,7 +122,7 @@ def test_all_mistakes_in_the_settings_of_a_trainer_are_told() -> None:
     assert [error.place for error in caught.value.mistakes] == ["lamda", "num_workers", "gamma"]
     text = SOUND.replace("CartPole-v1", "CartPole-v1, lamda: 0.9, gamma: 2.0")
     with pytest.raises(BadConfig) as of_spec:
-        prepare.checked(text, "one.yaml", ())
+        prepare.prepare_text(text, "one.yaml", ())
     assert lines_of(of_spec.value) == [(6, "config.lamda"), (6, "config.gamma")]
 
 
@@ -130,7 +130,7 @@ def test_settings_and_names_of_results_are_checked_beside_other_mistakes() -> No
     text = SOUND.replace("[1e-5, 1e-2]", "[1, .nan]").replace("training_iteration", "trainings")
     text = text.replace("CartPole-v1", "CartPole-v1, lamda: 0.9, gamma: 2.0")
     with pytest.raises(BadConfig) as caught:
-        prepare.checked(text, "one.yaml", ())
+        prepare.prepare_text(text, "one.yaml", ())
     assert lines_of(caught.value) == [
         (6, "config.lamda"),
         (6, "config.gamma"),
@@ -140,7 +140,7 @@ def test_settings_and_names_of_results_are_checked_beside_other_mistakes() -> No
 
 
 @pytest.mark.parametrize(
-    ("mode", "stop", "reached", "fallen"),
+    ("mode", "stop", "reached", "at_most"),
     [
         ("min", "{loss: 0.1}", {}, {"loss": 0.1}),
         ("max", "{loss: 0.1}", {"loss": 0.1}, {}),
@@ -150,12 +150,12 @@ def test_settings_and_names_of_results_are_checked_beside_other_mistakes() -> No
     ],
 )
 def test_a_stop_on_what_is_compared_is_on_the_side_that_is_better(
-    mode: str, stop: str, reached: dict[str, float], fallen: dict[str, float]
+    mode: str, stop: str, reached: dict[str, float], at_most: dict[str, float]
 ) -> None:
     text = (
         f"{{name: s, trials: 1, trainable: ppo, metric: loss, mode: {mode}, "
         f"objectives: {{cost: min}}, space: {{}}, stop: {stop}}}"
     )
     found = parse(text, "s.yaml").stop
-    assert (dict(found), found.at_most) == (reached, fallen)
+    assert (dict(found), found.at_most) == (reached, at_most)
     assert parse(text.replace(stop, str(found.to_spec()).replace("'", '"')), "s.yaml").stop == found

@@ -324,12 +324,12 @@ def test_a_shipped_search_space_proposes_only_what_its_trainable_accepts(name: s
 
 def test_what_the_heads_of_shipped_search_spaces_name_lies_in_their_ranges() -> None:
     for name in ("cartpole_a2c", "cartpole_impala"):
-        assert load(find(name)).space.role("lambda_").contains(1.0), name
+        assert load(find(name)).space.domain_of("lambda_").contains(1.0), name
     widest = load(find("cartpole_ppo")).space
-    assert widest.role("num_sgd_iter").contains(20)
-    assert widest.role("sgd_minibatch_size").contains(256)
+    assert widest.domain_of("num_sgd_iter").contains(20)
+    assert widest.domain_of("sgd_minibatch_size").contains(256)
     for name in ("acrobot_dqn", "lunarlander_dqn"):
-        assert load(find(name)).space.role("updates_per_step").contains(64), name
+        assert load(find(name)).space.domain_of("updates_per_step").contains(64), name
 
 
 GAMES = ("spread_ppo", "tag_ppo", "connect_four_ppo", "knights_archers_zombies_ppo")

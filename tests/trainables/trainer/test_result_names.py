@@ -106,14 +106,14 @@ def test_a_name_that_no_result_will_have_is_refused_before_anything_runs(
     line: str, key: str, said: str
 ) -> None:
     with pytest.raises(BadConfig) as caught:
-        prepare.checked(f"{SPEC}{line}\n", "names.yaml", ())
+        prepare.prepare_text(f"{SPEC}{line}\n", "names.yaml", ())
     assert (caught.value.key, caught.value.line) == (key, 8)
     assert said in str(caught.value)
 
 
 def test_an_unknown_metric_is_answered_with_the_nearest_names() -> None:
     with pytest.raises(BadConfig, match="did you mean 'episode_reward_mean' or 'episode_len_mean'"):
-        prepare.checked(SPEC.replace("_reward_", "_return_"), "names.yaml", ())
+        prepare.prepare_text(SPEC.replace("_reward_", "_return_"), "names.yaml", ())
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_an_unknown_metric_is_answered_with_the_nearest_names() -> None:
 )
 def test_what_may_come_is_let_through(line: str) -> None:
     text = SPEC if line.startswith("stop") else SPEC.replace("trainable: ppo\n", "")
-    prepare.checked(f"{text}{line}\n", "names.yaml", ())
+    prepare.prepare_text(f"{text}{line}\n", "names.yaml", ())
 
 
 class Named(PPO):

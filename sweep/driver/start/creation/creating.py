@@ -27,7 +27,7 @@ def create(
     storage: str | None = None,
     checkpoints: str | None = None,
 ) -> list[str]:
-    """Make the folder and the ledger of a new sweep, completely or not at all; return remarks.
+    """Create the folder and the ledger of a new sweep, completely or not at all; return remarks.
 
     Args:
         source: text of the spec.
@@ -65,9 +65,9 @@ def create(
 
 
 def _make_root(root: Path) -> None:
-    """Make the folder of all sweeps if it does not exist.
+    """Create the folder of all sweeps if it does not exist.
 
-    Raises StorageError if it cannot be made; the message says where and why.
+    Raises StorageError if it cannot be created; the message says where and why.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)

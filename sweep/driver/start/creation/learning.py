@@ -33,22 +33,25 @@ LEAST = 2
 
 
 @dataclass(frozen=True)
-class Lessons:
-    """Results of earlier sweeps for a new one."""
+class PriorResults:
+    """Results of earlier sweeps that the searcher of a new sweep may use."""
 
     sweeps: tuple[EarlierSweep, ...] = ()
-    """Earlier sweeps with the settings and ranks of their trials."""
+    """Earlier sweeps, each with settings and ranks of its trials."""
     remarks: tuple[str, ...] = ()
-    """Lines to show to the user."""
+    """Lines for the user about sweeps that are used or left out."""
 
     @property
     def event(self) -> Learnt:
-        """Event for the ledger of the new sweep."""
+        """Event by which the new sweep's ledger stores the results."""
         return Learnt(self.sweeps)
 
 
 class _UnsuitableSweep(Exception):
-    """A sweep from which nothing can be learnt; its text says why, and which sweeps can be used."""
+    """Error that a sweep's results cannot be used.
+
+    `found` is the reason, and `allowed` describes a sweep that could be used.
+    """
 
     def __init__(self, allowed: str, problem: str) -> None:
         self.allowed = allowed
@@ -56,10 +59,14 @@ class _UnsuitableSweep(Exception):
         super().__init__(problem)
 
 
-def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> Lessons:
-    """Return the earlier results that the searcher's option `prior` requests.
+def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> PriorResults:
+    """Read the earlier sweeps that the searcher's option `prior` requests.
+
+    It is empty without that option.
 
     Args:
+        spec: spec of the new sweep.
+        options: options of its searcher.
         root: folder of sweeps given by name.
 
     Raises:
@@ -69,7 +76,7 @@ def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> Lessons:
     if prior == "root":
         return _learn_all(spec, root)
     if isinstance(prior, str):
-        return Lessons()
+        return PriorResults()
     names = [name for name in dict.fromkeys(prior) if not games.is_name(name)]
     sweeps = []
     for name in names:
@@ -79,11 +86,11 @@ def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> Lessons:
             raise spec.source.refuse(
                 ("searcher", "prior"), name, error.allowed, error.found
             ) from error
-    return Lessons(tuple(sweeps), tuple(map(_describe, sweeps)))
+    return PriorResults(tuple(sweeps), tuple(map(_describe, sweeps)))
 
 
-def _learn_all(spec: SweepSpec, root: Path) -> Lessons:
-    """Return the results of every fitting sweep in `root`, and remarks about the others."""
+def _learn_all(spec: SweepSpec, root: Path) -> PriorResults:
+    """Read every fitting sweep in `root`; the remarks name those that do not fit."""
     names, sweeps, left_out = folders.list_sweeps(root), [], []
     for name in names:
         try:
@@ -93,16 +100,19 @@ def _learn_all(spec: SweepSpec, root: Path) -> Lessons:
     most = MOST // max(1, len(sweeps))
     kept = tuple(_thin_out(sweep, most) for sweep in sweeps)
     said = [*map(_describe, kept), *left_out] or [f"prior: there is no other sweep in {root}"]
-    return Lessons(kept, tuple(said))
+    return PriorResults(kept, tuple(said))
 
 
 def _describe(sweep: EarlierSweep) -> str:
-    """Return a line about one earlier sweep."""
+    """Return a line for the user with the number of trials used from an earlier sweep."""
     return f"prior: {plural(len(sweep.trials), 'trial')} of {sweep.name}"
 
 
 def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
-    """Return the folder of an earlier sweep given by name or path; BadConfig if there is none."""
+    """Return the folder of an earlier sweep, given by its name in `root` or its path.
+
+    Raises BadConfig naming the line of the spec if there is none.
+    """
     names, path = folders.list_sweeps(root), Path(name)
     if name in names:
         return Folder(root, name)
@@ -119,9 +129,9 @@ def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
 
 
 def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
-    """Return settings and ranks of up to `limit` trials of one sweep.
+    """Read settings and ranks of up to `limit` trials of one earlier sweep.
 
-    Raises _UnsuitableSweep if nothing can be learnt from it.
+    Raises _UnsuitableSweep if it does not fit or has too few ranked trials.
     """
     try:
         with contextlib.closing(Ledger(folder.ledger)) as ledger:
@@ -151,7 +161,7 @@ def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
 
 
 def _check(spec: SweepSpec, other: SweepSpec) -> None:
-    """Raise `_UnsuitableSweep` unless the other sweep has the same trainable, metric and mode."""
+    """Raise _UnsuitableSweep unless the other spec has the same trainable, metric and mode."""
     for ours, theirs, verb in (
         (spec.trainable, other.trainable, "trains"),
         (spec.metric, other.metric, "compares"),
@@ -162,7 +172,7 @@ def _check(spec: SweepSpec, other: SweepSpec) -> None:
 
 
 def _thin_out(sweep: EarlierSweep, limit: int) -> EarlierSweep:
-    """Keep at most `limit` trials, evenly spaced from the best to the worst."""
+    """Return the sweep with at most `limit` trials, evenly spaced from the best to the worst."""
     count = len(sweep.trials)
     if count <= limit:
         return sweep
@@ -171,7 +181,10 @@ def _thin_out(sweep: EarlierSweep, limit: int) -> EarlierSweep:
 
 
 def _shared_settings(spec: SweepSpec, trial: Trial) -> Iterator[tuple[str, Any]]:
-    """Yield the trial's values of this sweep's searched settings, searched or fixed there."""
+    """Yield name and value of each setting that the new sweep searches and the trial has.
+
+    The trial's sweep may have searched it or not.
+    """
     for name in spec.space.searched:
         if name in trial.searched:
             yield name, trial.searched[name]

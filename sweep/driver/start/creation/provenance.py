@@ -20,7 +20,7 @@ _PROCESSORS = Path("/proc/cpuinfo")
 
 
 def current(trainable: type[Trainable], source: str | None = None) -> dict[str, Any]:
-    """Return the present conditions: ``versions``, ``source`` and ``processor``.
+    """Return what may change results besides the spec: ``versions``, ``source``, ``processor``.
 
     Args:
         source: digest of its code; None to compute it from its source file.
@@ -35,8 +35,8 @@ def current(trainable: type[Trainable], source: str | None = None) -> dict[str, 
     }
 
 
-def recorded(ledger: Ledger) -> dict[str, Any]:
-    """Return the last recorded provenance of a sweep."""
+def read(ledger: Ledger) -> dict[str, Any]:
+    """Read the provenance at the sweep's creation; ``source`` is that of its present trainable."""
     newest = ledger.newest(TrainableReplaced.kind)
     recoded = {"source": newest.source} if isinstance(newest, TrainableReplaced) else {}
     return {**ledger.provenance, **recoded}
@@ -45,7 +45,10 @@ def recorded(ledger: Ledger) -> dict[str, Any]:
 def changes(
     before: Mapping[str, Any], present: Mapping[str, Any], subject: str = "source file"
 ) -> list[str]:
-    """Return the differences of two results of `current` as texts."""
+    """Return a text for each difference between two results of `current`.
+
+    `subject` names the trainable's code in them.
+    """
     changed = [
         f"{name} was {before['versions'].get(name)}, is {version}"
         for name, version in present["versions"].items()
@@ -61,7 +64,7 @@ def changes(
 
 
 def _processor() -> str:
-    """Return the processor's model name: other models may round sums differently."""
+    """Return the processor's model name, since other models may round sums differently."""
     try:
         lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -71,6 +74,9 @@ def _processor() -> str:
 
 
 def _source_digest(trainable: type[Trainable]) -> str:
-    """Return the SHA-256 digest of the trainable's source file; empty if it has none."""
+    """Return the SHA-256 of the file that defines the trainable, in hexadecimal.
+
+    It is empty without one.
+    """
     file = inspect.getsourcefile(inspect.unwrap(trainable))
     return sha256(Path(file).read_bytes()).hexdigest() if file else ""

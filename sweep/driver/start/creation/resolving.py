@@ -30,13 +30,13 @@ class Resolved:
     """A checked spec together with its plugins."""
 
     spec: SweepSpec
-    """The spec, with the defaults of its scheduler in a new sweep."""
+    """The spec; in a new sweep, the scheduler's defaults are filled in."""
     trainable: type[Trainable]
     """Class of the trainable."""
     scheduler: Scheduler
     """Scheduler of the sweep."""
     searcher: Searcher
-    """Searcher of the sweep, with its prior if it has one."""
+    """Searcher of the sweep, mixed with results of earlier sweeps if it uses any."""
     paths: tuple[str, ...] = ()
     """Folders in which modules are searched after all installed packages."""
 
@@ -54,13 +54,14 @@ def resolve(
     pickled: PickledTrainable | None = None,
     gathering: Gathering | None = None,
 ) -> Resolved:
-    """Find the plugins of `spec` and check all settings.
+    """Find the plugins that `spec` names, and check it with them; nothing is written.
 
     Args:
         paths: folders in which modules are searched after all installed packages.
         is_new: True if a sweep is being created: the spec then gets defaults that its ledger must
             store.
         trainable: the trainable that the spec names, if already loaded.
+        pickled: file of a script's trainable, if the spec names one.
         gathering: mistakes found while reading `spec`, raised together with those found here.
 
     Raises:
@@ -87,7 +88,7 @@ def resolve(
         if gathering.refused.isdisjoint(_OF_TRAINABLE):
             gathering.run(lambda: result_names.check(spec, trainable, time_attr), *_OF_TRAINABLE)
         else:
-            _check_what_is_left(spec, trainable, time_attr, gathering)
+            _check_remaining(spec, trainable, time_attr, gathering)
     gathering.check()
     if trainable is None or built is None or searcher is None:
         raise AssertionError  # not reached: a mistake was raised above
@@ -95,9 +96,9 @@ def resolve(
 
 
 def unsure_names(resolved: Resolved) -> dict[str, str]:
-    """Return the results named in the spec that may not exist → their keys in the spec.
+    """Return name → key of the spec for the results that the trainable may not report.
 
-    The result is empty if the trainable declares its results: wrong names were refused before.
+    The mapping is empty if the trainable declares its results: wrong names were refused before.
     """
     spec, trainable = resolved.spec, resolved.trainable
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
@@ -117,24 +118,30 @@ _OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives",
 def _find_trainable(
     spec: SweepSpec, paths: Sequence[str], pickled: PickledTrainable | None
 ) -> type[Trainable]:
-    """Return the trainable that the spec names."""
-    with _written_at(spec, "trainable"):
+    """Return the trainable class that the spec names.
+
+    Raises UsageError naming the spec's line otherwise.
+    """
+    with _locating_errors(spec, "trainable"):
         return plugins.find_trainable(spec.trainable, paths, pickled)
 
 
 def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
-    """Raise BadConfig or UnknownName for the scheduler's name or options."""
-    with _written_at(spec, "scheduler"):
+    """Raise BadConfig or UnknownName if the scheduler's name or options are wrong."""
+    with _locating_errors(spec, "scheduler"):
         building.options(spec, paths)
 
 
 def _build_scheduler(
     spec: SweepSpec, paths: Sequence[str], trainable: type[Trainable] | None, is_new: bool
 ) -> tuple[SweepSpec, Scheduler]:
-    """Return the spec and its scheduler; with `is_new`, the spec gets the scheduler's defaults."""
+    """Create the scheduler; return it with the spec.
+
+    With `is_new`, the scheduler's defaults are added to the spec.
+    """
     fixed = () if trainable is None else trainable.fixed_keys
     depends_on_seed = trainable is not None and trainable.depends_on_seed
-    with _written_at(spec, "scheduler"):
+    with _locating_errors(spec, "scheduler"):
         scheduler = building.build(spec, paths, fixed)
         if is_new:
             spec = building.settle_spec(spec, scheduler, depends_on_seed)
@@ -143,8 +150,8 @@ def _build_scheduler(
 
 
 def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
-    """Return the searcher, with its prior if it has one."""
-    with _written_at(spec, "searcher"):
+    """Create the searcher, mixed with results of earlier sweeps if the spec asks for that."""
+    with _locating_errors(spec, "searcher"):
         cls = searchers.find(spec.searcher.name, paths)
     searcher = cls(specs.build(cls.Options, spec.searcher, "searcher", spec.source))
     return mixture.blend(searcher, spec)
@@ -153,7 +160,7 @@ def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
 def _find_trackers_and_callbacks(
     spec: SweepSpec, paths: Sequence[str], gathering: Gathering
 ) -> None:
-    """Add errors to `gathering` for trackers and callbacks of the spec that do not exist.
+    """Add an error to `gathering` for each tracker and callback of the spec that does not exist.
 
     `paths` are folders in which modules are searched after all installed packages.
     """
@@ -162,13 +169,13 @@ def _find_trackers_and_callbacks(
         ("callbacks", spec.callbacks, callbacks.find),
     ):
         for index, name in enumerate(names):
-            with gathering.collect(key), _written_at(spec, key, index):
+            with gathering.collect(key), _locating_errors(spec, key, index):
                 find(name, paths)
 
 
 def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
-    """Raise BadConfig if the searcher does not support the space or the objectives."""
-    with _written_at(spec, "searcher"):
+    """Raise BadConfig if the searcher does not support the space or several objectives."""
+    with _locating_errors(spec, "searcher"):
         searcher.check(spec.space)
     if spec.objectives and not searcher.supports.objectives:
         able = [
@@ -183,7 +190,7 @@ def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
 
 
 def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainable]) -> None:
-    """Raise UsageError if the scheduler pauses trials that cannot save."""
+    """Raise UsageError if the scheduler pauses trials, but the trainable cannot save them."""
     if not scheduler.pauses or trainable.can_save(spec.config):
         return
     lacks = "has no save_checkpoint(); add this method"
@@ -202,18 +209,19 @@ def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainab
 
 
 def _check_settings(spec: SweepSpec, trainable: type[Trainable]) -> None:
-    """Let the trainable check sampled settings."""
+    """Let the trainable check its settings at sampled points; BadConfig if it refuses one."""
     samples.check_samples(
         spec, lambda c: trainable.check_config(samples.complete_config(trainable, spec, c))
     )
 
 
-def _check_what_is_left(
+def _check_remaining(
     spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, gathering: Gathering
 ) -> None:
-    """Check a shipped trainer's settings and result names although other keys are wrong.
+    """Check a shipped trainer's settings and result names although other keys have mistakes.
 
-    Only mistakes that cannot follow from the others are added to `gathering`.
+    Only mistakes that cannot follow from the others are added to `gathering`. Nothing is checked
+    for other trainables.
     """
     kind, before = getattr(trainable, "config_class", None), gathering.refused
     if kind is None or not plugins.trainables().is_shipped(spec.trainable):
@@ -225,7 +233,10 @@ def _check_what_is_left(
 
 
 def _check_config(spec: SweepSpec, kind: type[TrainerSettings], gathering: Gathering) -> None:
-    """Add the trainer's errors about keys of `config` to `gathering`."""
+    """Add the mistakes in keys of ``config`` to `gathering`.
+
+    `kind` is the model of the settings.
+    """
     try:
         parse(kind, spec.config)
     except ConfigError as error:
@@ -235,8 +246,8 @@ def _check_config(spec: SweepSpec, kind: type[TrainerSettings], gathering: Gathe
 
 
 @contextlib.contextmanager
-def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
-    """Convert a plugin's error inside the block to a BadConfig that names the line of the spec."""
+def _locating_errors(spec: SweepSpec, *path: str | int) -> Iterator[None]:
+    """Give an error of a plugin inside the block the line of the spec at `path`, as a BadConfig."""
     try:
         yield
     except UnknownName as error:

@@ -12,7 +12,10 @@ from trainables.trainable import Trainable
 
 
 def check(spec: SweepSpec, trainable: type[Trainable], time_attr: str | None) -> None:
-    """Raise BadConfig for results that the trainable never reports, if it declares its results."""
+    """Raise BadConfig for names in the spec of results that the trainable never reports.
+
+    Nothing is checked if the trainable does not declare its results.
+    """
     names: set[str] = set()
     for point in samples.draw_samples(spec.space, spec.seed):
         config = samples.complete_config(
@@ -32,7 +35,7 @@ def check(spec: SweepSpec, trainable: type[Trainable], time_attr: str | None) ->
 def check_names_separately(
     spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, gathering: Gathering
 ) -> None:
-    """Add wrong names to `gathering` although other keys of the spec are wrong.
+    """Add wrong names of results to `gathering` although other keys of the spec have mistakes.
 
     Names that depend on settings are skipped, and so are those below a refused key.
     """
@@ -45,7 +48,7 @@ def check_names_separately(
 
 
 def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:
-    """Return the results that `spec` names: key path → name."""
+    """Return key path → name for each result that `spec` uses; `time_attr` is the scheduler's."""
     named: dict[KeyPath, str] = {("metric",): spec.metric}
     named |= {("objectives", name): name for name in spec.objectives}
     named |= {("constraints", name): name for name in spec.constraints}
@@ -58,7 +61,7 @@ def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:
 
 
 def _refusal(spec: SweepSpec, path: KeyPath, name: str, names: Collection[str]) -> BadConfig:
-    """Return the error for a name that is none of `names`, with similar ones."""
+    """Return the error that the result `name` at `path` is none of `names`, with similar ones."""
     near = nearest_results(name, [one for one in names if one not in WHOSE])
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
     first = name.partition("/")[0]

@@ -19,7 +19,10 @@ DRAWN = 256
 
 
 def draw_samples(space: Space, seed: int, count: int = SAMPLES) -> list[Settings]:
-    """Return independent random points of the space; crossed grids take their values in turn."""
+    """Draw `count` random points of the space; crossed grids take their values in turn.
+
+    The points follow from `seed` alone.
+    """
     return [
         initial.space_of(space, (), number).draw(rng.integer(seed, "samples", number))
         for number in range(count)
@@ -29,13 +32,13 @@ def draw_samples(space: Space, seed: int, count: int = SAMPLES) -> list[Settings
 def complete_config(
     trainable: type[Trainable], spec: SweepSpec, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return settings with the additions that the stopping criteria and used metrics require."""
+    """Return the trainable's settings, completed as the spec's stop criteria and metrics need."""
     names = {spec.metric, *spec.objectives, *spec.constraints, *spec.stop}
     return trainable.complete_config(trainable.show_metrics(config, names), spec.stop)
 
 
 def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], None]) -> None:
-    """Let `check_config` check sampled settings.
+    """Call `check_config` with the settings at sampled points.
 
     Raises BadConfig if it refused one; the message names the setting's line in the spec.
     """
@@ -50,7 +53,7 @@ def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], N
 
 
 def refusal(error: ConfigError, source: Source, space: Space) -> BadConfig:
-    """Return the trainable's error as one that names the setting's line in the spec.
+    """Return a trainable's error about a setting as one that names the setting's line in the spec.
 
     The line is in ``space`` for a searched key, else in ``config``.
     """
@@ -64,18 +67,19 @@ def refusal(error: ConfigError, source: Source, space: Space) -> BadConfig:
 
 
 class StackWidths:
-    """The widths of the stacks of a sweep with `lanes` lanes at once, in places.
+    """The widths of a sweep's stacks: how many trials each compiled program trains side by side.
 
-    On some devices the last bits of a lane's numbers depend on the width of its stack. So a trial's
+    A trial is one of `lanes` lanes, and trials whose settings have the same shape share a stack. On
+    some devices the last bits of a lane's numbers depend on the width of its stack. So a trial's
     width is one of its settings, and follows from the spec and the number of lanes alone: never
-    from what runs at a time, which a kill may change.
+    from the trials that run at a time, which a kill may change.
     """
 
     def __init__(self, spec: SweepSpec, trainable: type[Trainable], lanes: int) -> None:
         self._spec, self._trainable, self._lanes = spec, trainable, lanes
 
     def width(self, config: Mapping[str, Any]) -> int:
-        """Return the number of places of a trial's stack.
+        """Return the number of lanes in a trial's stack.
 
         It is the least power of two that holds as many of the lanes as the space has random points
         of the trial's shape, and at most the number of lanes. `config` are all settings of the
@@ -89,14 +93,17 @@ class StackWidths:
 
     @functools.cached_property
     def _drawn(self) -> Counter[Hashable]:
-        """Shape → number of random points of the space with this shape."""
+        """Shape → number of the `DRAWN` random points of the space that have it."""
         spec = self._spec
         points = draw_samples(spec.space, spec.seed, DRAWN)
         configs = (spec.space.nest(point.settings, spec.config) for point in points)
         return Counter(self._shape(complete_config(self._trainable, spec, one)) for one in configs)
 
     def _shape(self, config: Mapping[str, Any]) -> Hashable:
-        """Return the shape of a lane with these settings; None if the trainable refuses them."""
+        """Return the shape of a lane with these settings, by which lanes may share a stack.
+
+        Returns None if the trainable refuses the settings.
+        """
         try:
             return self._trainable.lane_shape(self._trainable.as_lane(config, self._lanes))
         except ConfigError:

@@ -35,7 +35,9 @@ def is_objective(trainable: type[Trainable]) -> bool:
 
 
 def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str]) -> list[Override]:
-    """Return what an objective defines and the spec lacks: parameters and the metric's name.
+    """Return overrides for what an objective defines and the spec lacks: parameters, metric name.
+
+    The objective is run many times in a process of its own.
 
     Args:
         spec: the spec; what its ``space`` and ``config`` have is left as it is.
@@ -67,14 +69,14 @@ def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str])
         if key not in roles
     ]
     if added and not exploration.is_finished:
-        added[0] = replace(added[0], remark=_unfinished(name, len(exploration.runs)))
+        added[0] = replace(added[0], remark=_unfinished_remark(name, len(exploration.runs)))
     if ("metric",) not in spec.source.marks:
         added.append(Override("metric", "value", f"the value that {name} returns"))
     return added
 
 
-def _unfinished(name: str, runs: int) -> str:
-    """Return the remark about an exploration that ran out of time."""
+def _unfinished_remark(name: str, runs: int) -> str:
+    """Return the remark that exploring the objective `name` took too long, after `runs` runs."""
     return (
         f"space: {name} was run for {LONGEST_S:.0f} s to see what it suggests, {runs} "
         f"time{'' if runs == 1 else 's'}; trials fail at what was not seen, unless it is added to "
@@ -83,7 +85,7 @@ def _unfinished(name: str, runs: int) -> str:
 
 
 def _entry(name: str, exploration: Exploration) -> Any:
-    """Return a parameter as it is written in a space, with its condition."""
+    """Return a parameter as it is written below ``space``, with the condition for its use."""
     entry = exploration.suggestions[name].entry
     when = _condition(name, exploration)
     if not when:
@@ -93,10 +95,11 @@ def _entry(name: str, exploration: Exploration) -> Any:
 
 
 def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
-    """Return the condition on which an objective asks for `name`: parameter → its values.
+    """Return parameter → values on which the objective calls ``suggest_…`` with `name`.
 
-    It is the shortest that agrees with all runs. Empty if `name` is always asked for, or if no
-    such condition is certain: then trials have a value of it that they may not use.
+    It is the shortest condition that agrees with all runs. It is empty if `name` is always
+    suggested, or if no such condition is certain: then trials have a value of it that they may not
+    use.
     """
     using = [run.values for run in exploration.runs if name in run.values]
     without = [run.values for run in exploration.runs if run.is_whole and name not in run.values]
@@ -117,13 +120,13 @@ def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
 
 
 def _earlier_names(name: str, using: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names that every one of these runs asked for before `name`."""
+    """Return the names that each of the runs in `using` (name → value) asked for before `name`."""
     earlier = [list(itertools.takewhile(lambda key: key != name, values)) for values in using]
     return [key for key in earlier[0] if all(key in one for one in earlier)]
 
 
 def _holds(condition: Mapping[str, list[Any]], values: Mapping[str, Any]) -> bool:
-    """Return whether a condition holds for the values of a run."""
+    """Return whether a run's `values` fulfil a condition, a mapping of parameter to its values."""
     return all(
         key in values and any(_is_equal(values[key], one) for one in some)
         for key, some in condition.items()
@@ -145,9 +148,10 @@ def _explore(
     paths: Sequence[str],
     name: str,
 ) -> Exploration:
-    """Explore an objective in a process of its own, so that nothing of it stays in this one.
+    """Run an objective with many values in a process of its own; return the calls that it made.
 
-    Raises UsageError if it cannot be explored. `paths` are folders in which modules are searched.
+    `fixed_names` are parameters that the spec's space has, `config` its fixed settings, and `paths`
+    folders in which modules are searched. Raises UsageError if the process ends or hangs.
     """
     import cloudpickle
 
@@ -160,7 +164,7 @@ def _explore(
     try:
         with worker.submitting():
             waiting = executor.submit(
-                _serve, data, dict(config), fixed_names, paths, _source(function)
+                _serve, data, dict(config), fixed_names, paths, _source_lines(function)
             )
         exploration: Exploration = waiting.result(LONGEST_S + HANGING_S)
     except (TimeoutError, BrokenExecutor) as error:
@@ -174,8 +178,11 @@ def _explore(
     return exploration
 
 
-def _source(function: Any) -> tuple[str, list[str]]:
-    """Return file and lines of a function's source; a notebook's are not on the disk."""
+def _source_lines(function: Any) -> tuple[str, list[str]]:
+    """Return path and lines of the file with a function's source.
+
+    A notebook's is not on the disk.
+    """
     code = getattr(objectives.innermost(function), "__code__", None)
     file = getattr(code, "co_filename", "")
     return file, linecache.getlines(file) if file else []
@@ -188,7 +195,10 @@ def _serve(
     paths: Sequence[str],
     source: tuple[str, list[str]],
 ) -> Exploration:
-    """Explore an objective in the process of a worker; what it prints is dropped."""
+    """Explore a pickled objective in the child process; its output is dropped.
+
+    `source` has path and lines of its file, which need not exist here.
+    """
     import cloudpickle
 
     with contextlib.suppress(OSError):

@@ -133,7 +133,7 @@ class SweepsPrior:
         columns: list[SpaceColumn] = []
         for name in self.space.searched:
             if name in known:
-                domain = self.space.role(name)
+                domain = self.space.domain_of(name)
                 choices = domain.values_by_key if isinstance(domain, Choice) else [None]
                 columns += [SpaceColumn(name, domain, choice) for choice in choices]
         return columns

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.core.errors import Source, UsageError
-from sweep.operations.agent.narrowing import Narrowing, narrowed
+from sweep.operations.agent.narrowing import Narrowing, narrow_spec
 from sweep.spec import SweepSpec, parse
 from sweep.spec.validation import validate
 
@@ -39,7 +39,7 @@ def smaller(narrow: Mapping[str, Any], trials: int = 20) -> SweepSpec:
     """The narrowed spec, read again from the words of the command line."""
     text = json.dumps(SPEC)
     wishes = {name: validate(Narrowing, wish, Source()) for name, wish in narrow.items()}
-    spec, changes = narrowed(text, "spec.yaml", "demo", wishes, trials)
+    spec, changes = narrow_spec(text, "spec.yaml", "demo", wishes, trials)
     typed = [f"{change.path}={json.dumps(change.value)}" for change in changes]
     assert parse(text, "spec.yaml", ["name=demo", *typed]) == spec
     return spec
@@ -93,7 +93,7 @@ def test_every_point_of_the_smaller_space_is_one_of_the_whole_space() -> None:
     domains = whole().space
     for seed in range(200):
         searched = spec.space.draw(seed).searched
-        assert all(domains.role(name).contains(value) for name, value in searched.items())
+        assert all(domains.domain_of(name).contains(value) for name, value in searched.items())
         assert 1e-4 <= searched["lr"] <= 1e-3
         assert searched["net"] == "mlp"
         assert searched["deep.width"] in (8, 64)
@@ -197,5 +197,5 @@ def test_no_wish_leads_out_of_the_space(wishes: dict[str, Any], seed: int) -> No
         point = smaller(wishes).space.draw(seed)
     except UsageError:
         return
-    assert all(domains.role(name).contains(value) for name, value in point.searched.items())
+    assert all(domains.domain_of(name).contains(value) for name, value in point.searched.items())
     assert point.settings.keys() <= domains.parameters.keys()

@@ -23,7 +23,7 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.requests import Verb
 from sweep.operations import control_client
 from sweep.operations.agent import running, tools
-from sweep.operations.agent.narrowing import Narrowing, narrowed
+from sweep.operations.agent.narrowing import Narrowing, narrow_spec
 from sweep.operations.agent.permission import Permission
 from sweep.operations.agent.tools import StatusArguments, Tool
 from sweep.operations.upkeep import cleaning
@@ -419,17 +419,17 @@ def test_every_text_of_a_space_reaches_the_command_as_it_is(root: Path) -> None:
     among = Narrowing(among=tuple(texts))
     spec = write_spec(root.parent, space={"kind": {"choice": [*texts, "other"]}})
     spec.write_text(json.dumps(json.loads(spec.read_text()), ensure_ascii=False))
-    _, changes = narrowed(spec.read_text(), str(spec), "demo", {"kind": among}, 3)
+    _, changes = narrow_spec(spec.read_text(), str(spec), "demo", {"kind": among}, 3)
     words = running._command("run", spec, changes, None, root)
     given = [word.removeprefix("--set=") for word in words if word.startswith("--set=")]
     read = specs.parse(spec.read_text(), str(spec), given)
-    assert [read.space.role("kind").nth(index) for index in range(len(texts))] == texts
+    assert [read.space.domain_of("kind").at_index(index) for index in range(len(texts))] == texts
 
 
 def test_more_values_than_a_command_takes_are_refused_in_one_line(root: Path) -> None:
     among = Narrowing(among=tuple(0.1 + number / 123_456 for number in range(9000)))
     spec = write_spec(root.parent)
-    _, changes = narrowed(spec.read_text(), str(spec), "demo", {"lr": among}, 3)
+    _, changes = narrow_spec(spec.read_text(), str(spec), "demo", {"lr": among}, 3)
     with pytest.raises(UsageError, match=r"narrow: space\.lr gets 1\d{5} characters of values"):
         running.validate(spec, changes, None, root)
 
@@ -542,7 +542,7 @@ def test_the_error_of_a_trial_is_told_short_and_without_passwords(text: str, tol
     def answer(_: Any) -> dict[str, Any]:
         return {"trials": [{"reason": text, text: float("inf")}]}
 
-    tool = Tool("status", StatusArguments, answer, reads=True)
+    tool = Tool("status", StatusArguments, answer, read_only=True)
     assert tool.call({}) == {"trials": [{"reason": told, told: None}]}
 
 

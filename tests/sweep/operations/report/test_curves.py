@@ -1,4 +1,4 @@
-"""Learning curves: thinned without losing their ends and spikes, intervals over seeds, in dots."""
+"""Learning curves: thin without losing their ends and spikes, intervals over seeds, in dots."""
 
 import io
 import math
@@ -12,7 +12,7 @@ from sweep.cli.terminal import Terminal
 from sweep.core import stats
 from sweep.history.events import Status
 from sweep.operations.report import braille, curves
-from sweep.operations.report.curves import Curve, thinned
+from sweep.operations.report.curves import Curve, thin
 from sweep.testing import CurvePoint, Simulation
 from sweep.views import lookup, overview
 from tests.support import sweeps
@@ -28,11 +28,11 @@ def test_a_thinned_curve_keeps_its_ends_and_its_spikes() -> None:
     points = [(float(i), math.sin(i / 50)) for i in range(5000)]
     points[1234] = (1234.0, 99.0)
     points[4321] = (4321.0, -99.0)
-    found = thinned(points, 100)
+    found = thin(points, 100)
     assert 50 <= len(found) <= 100
     assert {points[0], points[-1], points[1234], points[4321]} <= set(found)
     assert found == sorted(found)
-    assert thinned(points[:100], 100) == points[:100]
+    assert thin(points[:100], 100) == points[:100]
 
 
 def test_the_best_have_a_place_and_those_that_ended_early_are_marked(tmp_path: Path) -> None:

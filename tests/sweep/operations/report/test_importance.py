@@ -11,7 +11,7 @@ import pytest
 from sweep.history.events import ParentCheckpoint, Saved, Status
 from sweep.history.trial import Trial
 from sweep.operations.report import charts, forest, importance, page
-from sweep.operations.report.importance import Causes, Importance, Model, standardised
+from sweep.operations.report.importance import Causes, Importance, Model, normal_scores
 from sweep.spec.space import Space
 from sweep.testing import CurvePoint, simulate
 from sweep.views import lookup
@@ -50,7 +50,7 @@ def growing(searched: Mapping[str, Any], iteration: int) -> float:
 
 def by_rungs(found: Sequence[Trial]) -> Importance:
     compared = [
-        standardised(
+        normal_scores(
             level,
             [(t, s) for t in found if t.reached(level) and (s := t.score_at(level)) is not None],
             1.0,
@@ -63,7 +63,7 @@ def by_rungs(found: Sequence[Trial]) -> Importance:
 def naive(found: Sequence[Trial]) -> Importance:
     """Every trial by its last score, however long it was trained."""
     scored = [(trial, trial.score or 0.0) for trial in found]
-    return fitted([standardised(math.inf, scored, 1.0)])
+    return fitted([normal_scores(math.inf, scored, 1.0)])
 
 
 def fitted(compared: list[importance.Compared]) -> Importance:
@@ -120,7 +120,7 @@ def told_apart(seeds: int, luck: float, noise: float, length: int = 12) -> Cause
     spec = {"trials": 80, "seeds": seeds, "space": space, "searcher": "random"}
     past = simulate({**spec, "stop": {"training_iteration": length}}, curve, 4).history
     scored = [(trial, trial.score or 0.0) for trial in past.trials]
-    model = Model.fit(Space.parse(space), [standardised(math.inf, scored, 1.0)], 0)
+    model = Model.fit(Space.parse(space), [normal_scores(math.inf, scored, 1.0)], 0)
     assert model is not None
     found = model.importance()
     causes = Causes.of(found, past)
@@ -184,7 +184,7 @@ def test_a_setting_that_is_absent_elsewhere_is_compared_with_its_absence() -> No
         searched = space.draw(number).searched
         made.append((trials.trial(number, Status.COMPLETED, [1.0], searched), 0.0))
     scored = [(t, t.searched.get("clip", 0.0)) for t, _ in made]
-    model = Model.fit(space, [standardised(math.inf, scored, 1.0)], 0)
+    model = Model.fit(space, [normal_scores(math.inf, scored, 1.0)], 0)
     assert model is not None
     found = model.importance()
     assert found.unexplained < 0.1
@@ -194,11 +194,11 @@ def test_a_setting_that_is_absent_elsewhere_is_compared_with_its_absence() -> No
 def test_equal_scores_share_a_rank_nan_is_worst_and_less_may_be_better() -> None:
     made = [trials.trial(n, Status.COMPLETED) for n in range(4)]
     values = [1.0, 3.0, math.nan, 1.0]
-    up = standardised(1, list(zip(made, values, strict=True)), 1.0).scores
+    up = normal_scores(1, list(zip(made, values, strict=True)), 1.0).scores
     assert up[0] == up[3]
     assert up.argmin() == 2
     assert up.argmax() == 1
-    down = standardised(1, list(zip(made, values, strict=True)), -1.0).scores
+    down = normal_scores(1, list(zip(made, values, strict=True)), -1.0).scores
     assert down.argmin() == 2
     assert down[1] < down[0]
 
@@ -240,22 +240,22 @@ def test_a_trial_that_a_person_cloned_makes_no_population() -> None:
     saved = Saved(1, "d", "f", 1)
     made[2].replicas[0].birth = ParentCheckpoint(0, 0, 1.0, saved)
     past = trials.history(made, wanted=3)
-    assert importance.compared_at(past, ()) == [2.0], "each was bred by a scheduler"
+    assert importance.comparison_levels(past, ()) == [2.0], "each was bred by a scheduler"
     made[2].clone_of = 0
-    assert importance.compared_at(past, ()) == [math.inf]
+    assert importance.comparison_levels(past, ()) == [math.inf]
 
 
 def test_few_trials_or_settings_that_do_not_differ_say_nothing() -> None:
     same = [trials.trial(n, Status.COMPLETED, [float(n)], {"much": 0.5}) for n in range(40)]
     scored = [(trial, trial.score or 0.0) for trial in same]
-    assert Model.fit(SPACE, [standardised(math.inf, scored, 1.0)], 0) is None
+    assert Model.fit(SPACE, [normal_scores(math.inf, scored, 1.0)], 0) is None
     few = [(t, t.score or 0.0) for t in drawn(importance.LEAST - 1, growing)]
-    assert Model.fit(SPACE, [standardised(math.inf, few, 1.0)], 0) is None
+    assert Model.fit(SPACE, [normal_scores(math.inf, few, 1.0)], 0) is None
 
 
 def test_what_two_settings_do_together_lies_where_they_do_it() -> None:
     compared = [
-        standardised(8, [(t, t.score or 0.0) for t in drawn(300, growing) if t.time == 8], 1.0)
+        normal_scores(8, [(t, t.score or 0.0) for t in drawn(300, growing) if t.time == 8], 1.0)
     ]
     model = Model.fit(SPACE, compared, 0)
     assert model is not None

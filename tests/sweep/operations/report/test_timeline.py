@@ -91,12 +91,12 @@ def test_time_without_a_driver_is_left_out_and_what_was_cut_off_ends_with_it(swe
 
 def test_neighbours_of_one_trial_become_one_bar_and_short_ones_if_there_are_too_many() -> None:
     same = [Bar(0.0, 1.0, "0", 1, ""), Bar(1.1, 2.0, "0", 1, ""), Bar(2.0, 3.0, "1", 1, "")]
-    assert [(b.start, b.end, b.replica) for b in timeline.joined(same)] == [
+    assert [(b.start, b.end, b.replica) for b in timeline.merge_bars(same)] == [
         (0, 2, "0"),
         (2, 3, "1"),
     ]
     many = [Bar(i / 10, (i + 1) / 10, str(i), 0, "") for i in range(1000)]
-    found = timeline.joined(many, limit=50)
+    found = timeline.merge_bars(many, limit=50)
     assert len(found) <= 50
     assert (found[0].start, found[-1].end) == (0.0, 100.0)
     assert found[0].replica == "0 …"
@@ -108,7 +108,7 @@ def test_the_time_of_all_slots_is_spent_on_something(sweep: Sweep) -> None:
     events += [(6.0, 1, closed(0, rows=[Row(1, timers), Row(2, timers)])), (10.0, 1, began(2))]
     found = told(sweep, *events)
     clock = Clock.of(found.records)
-    parts = timeline.spent(found, timeline.bars(found, clock), clock)["parts"]
+    parts = timeline.time_use(found, timeline.bars(found, clock), clock)["parts"]
     assert parts == pytest.approx(
         {"sampling": 1.0, "learning": 1.8, "other training": 1.2, "start, restore, save": 1.0}
         | {"free slots": 15.0}

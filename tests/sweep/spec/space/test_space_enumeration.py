@@ -23,12 +23,12 @@ CONDITIONAL: dict[str, Any] = {
 
 def enumerate_all(space: Space) -> list[Settings]:
     points = Points(space)
-    return [points.nth(index) for index in range(points.count)]
+    return [points.at_index(index) for index in range(points.count)]
 
 
 def by_brute_force(space: Space) -> set[str]:
     """Every combination of all values, resolved; those that come out the same count once."""
-    values = [[d.nth(i) for i in range(d.size() or 0)] for d in space.domains.values()]
+    values = [[d.at_index(i) for i in range(d.size() or 0)] for d in space.domains.values()]
     found = set()
     for combination in itertools.product(*values):
         proposed = dict(zip(space.domains, combination, strict=True))
@@ -71,8 +71,8 @@ def test_a_large_product_is_counted_without_being_listed() -> None:
     space = Space.parse({f"p{index}": {"randint": [1, 10**9]} for index in range(900)})
     points = Points(space)
     assert points.count == 10 ** (9 * 900)
-    assert points.nth(points.count - 1).searched == dict.fromkeys(space.searched, 10**9)
-    assert points.nth(5).searched["p899"] == 6
+    assert points.at_index(points.count - 1).searched == dict.fromkeys(space.searched, 10**9)
+    assert points.at_index(5).searched["p899"] == 6
 
 
 def test_values_that_no_later_condition_asks_for_are_forgotten() -> None:
@@ -83,7 +83,7 @@ def test_values_that_no_later_condition_asks_for_are_forgotten() -> None:
         raw[f"y{index}"] = {"choice": [0, 1], "when": {f"x{index}": 1}}
     points = Points(Space.parse(raw))
     assert points.count == 3**30
-    assert "y29" in points.nth(points.count - 1).searched
+    assert "y29" in points.at_index(points.count - 1).searched
 
 
 def test_a_pinned_parameter_has_one_value() -> None:
@@ -119,4 +119,4 @@ def test_an_index_that_no_point_has_is_an_index_error() -> None:
     points = Points(Space.parse({"n": {"randint": [1, 3]}}))
     for index in (-1, 3):
         with pytest.raises(IndexError):
-            points.nth(index)
+            points.at_index(index)

@@ -81,7 +81,7 @@ def test_every_value_of_a_grid_is_reached_and_is_what_a_person_would_write(
 ) -> None:
     found = domain(written)
     assert found.size() == len(values)
-    assert [found.nth(index) for index in range(len(values))] == values
+    assert [found.at_index(index) for index in range(len(values))] == values
     assert set(draws(found)) == set(values)
     assert repr(sorted(set(draws(found)), key=values.index)) == repr(values)
 
