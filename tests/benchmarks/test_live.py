@@ -56,7 +56,7 @@ def test_a_sweep_is_played_once_and_its_pick_trained_anew(
     assert log.read(live.LINES) == [played]
 
 
-def test_trials_end_at_a_games_target() -> None:
-    ends, continues = live.GAMES["CartPole, ppo, trials end at 500"], live.GAMES["CartPole, ppo"]
-    assert live._with_target(ends) == {"stop": {"timesteps_total": 100_000, live.METRIC: 500.0}}
-    assert live._with_target(continues) == {}
+def test_trials_end_at_the_target_of_the_space_unless_the_game_has_none() -> None:
+    shipped, without = live.GAMES["CartPole, ppo"], live.GAMES["CartPole, ppo, no target"]
+    assert live._without_target(shipped) == {}
+    assert live._without_target(without) == {"stop": {"timesteps_total": 100_000}}
