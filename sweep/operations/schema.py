@@ -161,9 +161,9 @@ class _Builder:
     # ---- plugins ------------------------------------------------------------------------------
 
     def _all(self, kind: "plugins.Kind[Any]") -> Iterator[tuple[str, Any]]:
-        """Yield name and class of each plugin of a kind.
+        """Yield name and class of each plugin of a kind that is a class.
 
-        Those that cannot be imported are left out.
+        Functions, and plugins that cannot be imported, have no settings to describe.
         """
         for name in self._names_of(kind):
             # A function, or a plugin whose package is missing, has no settings to describe.

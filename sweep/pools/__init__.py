@@ -70,9 +70,10 @@ class Pool(Protocol):
         return
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Start a slice in a free slot and return the future of its outcome.
+        """Start a slice in a free slot, which must exist, and return the future of its outcome.
 
-        The slot in which the trial ran last is preferred.
+        The slot in which the trial ran last is preferred. The future fails with WorkerLost if the
+        process dies; if `blocks` is true, it is already done.
         """
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:

@@ -87,7 +87,10 @@ class Searcher(searchers.Searcher):
         return found
 
     def _fitted_trials(self, request: Request) -> Sequence[FrozenTrial]:
-        """Return the trials to which the process is fitted, at most `window` finished ones."""
+        """Return the trials to which the process is fitted: all running ones, and finished ones.
+
+        Of more than `window` finished ones, it is the best, the newest, and a sample of the rest.
+        """
         window, frozen, ranking = self.options.window, self._cache.frozen, self._ranking
         if window is None or len(ranking) <= window:
             return frozen

@@ -165,7 +165,10 @@ class ProcessState:
 
     @classmethod
     def capture(cls) -> "ProcessState":
-        """Return the current state of this process."""
+        """Return the current state of this process, without its random streams.
+
+        Signal handlers are included only if this is called in the main thread.
+        """
         root = logging.getLogger()
         in_main = threading.current_thread() is threading.main_thread()
         return cls(

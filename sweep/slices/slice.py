@@ -228,7 +228,9 @@ class RealSlice(Stretch):
     def restored(self) -> Trainable:
         """Return a new trainable, restored from the newest checkpoint that is not lost.
 
-        Without one it starts from scratch. Sets `source` and `skipped`.
+        Without one it starts from scratch. Sets `source` to the checkpoint's iteration, adds
+        messages about lost checkpoints to `skipped`, and captures `before` again, after the imports
+        of the trainable.
         """
         loaded = checkpoints.load(self.spec, self.store)
         self.source = loaded.iteration

@@ -150,7 +150,11 @@ def _open_slots(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[An
 
 
 def _fill(slots: list[AnySlot], plan: Plan, first: Sequence[int], seed: int) -> None:
-    """Add an environment for each of the `first` episodes to `slots`, in processes if so set."""
+    """Make an environment for each of the `first` episodes, and append their slots to `slots`.
+
+    With `remote_worker_envs` each gets a process, started here, whose global random streams are
+    seeded by `seed` and the episode's index; otherwise `seed` is not used.
+    """
     environment = plan.environment
     if not plan.envs.remote_worker_envs:
         make = partial(make_env, environment, learning=False)

@@ -329,6 +329,8 @@ def fragment_of(
 ) -> Fragment:
     """Return the rows of all read batches of one policy as one fragment (R, 1).
 
+    A row that is not terminated and has no next row in its episode is marked as truncated.
+
     Args:
         is_episode: True if rows that follow each other are a piece of an episode; False if each row
             stands alone.

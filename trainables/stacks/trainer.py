@@ -386,7 +386,7 @@ class LaneTrainer(Trainer):
         return np.array(self._own.held[name])
 
     def running_episodes(self) -> Episodes:
-        """Return the running episodes that this object holds, as the program's arrays."""
+        """Return copies of the environments' states, and of the episodes' lengths and returns."""
         return Episodes(
             self.copy_environment_array("envs"),
             self.copy_environment_array("lengths"),

@@ -61,10 +61,11 @@ class _Line(NamedTuple):
 
 
 def smooth(scores: Scores) -> Smoothed:
-    """Return the scores of all levels, each moved towards the prediction from the curve before it.
+    """Return the scores of all levels, each moved towards what its own curve predicts.
 
-    A score stays as it is if its curve is unknown or shorter than others, or if most curves of the
-    level are.
+    The prediction is a regression of scores on means of curves over all trials of the level. A
+    score stays as it is if its curve is unknown or shorter than `SHORTEST` of the longest, or if
+    fewer than `MOST` of the level's curves can be used.
     """
     at, paired = scores.level_scores.copy(), scores.paired_scores.copy()
     levels = at.shape[1]

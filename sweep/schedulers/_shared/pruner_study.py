@@ -71,9 +71,10 @@ class Study:
             return bool(self._pruner.prune(self._study, self._frozen(number)))
 
     def completed_at(self, level: int, limit: int) -> tuple[int, list[tuple[int, float]]]:
-        """Return how many completed trials have a value at `level`, and the last of them.
+        """Return how many completed trials have a value at `level`, and some of their values.
 
-        The latter are at most `limit` pairs of number and value.
+        The values are pairs (number, value) of at most `limit` trials, those with the highest
+        numbers, ascending.
         """
         return self._study_trials.completed_at(level, limit)
 
@@ -197,9 +198,10 @@ class _StudyTrials(Summary):
                 self._lent_at.update(found.keys())
 
     def completed_at(self, level: int, limit: int) -> tuple[int, list[tuple[int, float]]]:
-        """Return how many completed trials have a value at `level`, and the last of them.
+        """Return how many completed trials have a value at `level`, and some of their values.
 
-        The latter are at most `limit` pairs of number and value.
+        The values are pairs (number, value) of at most `limit` trials, those with the highest
+        numbers, ascending.
         """
         count = self._valued[level] + self._lent_at[level]
         found = (

@@ -39,10 +39,10 @@ class Density:
 
     @classmethod
     def fit_to(cls, points: Points, counts: tuple[int, ...]) -> "Density":
-        """Return the density around points (n, d).
+        """Return the density around points (n, d), which are coded as the field `points`.
 
-        Its widths follow the normal reference rule (Falkner et al. 2018). `counts` has the number
-        of choices of each dimension; 0 for an ordered one.
+        Its widths follow the normal reference rule (Falkner et al. 2018), without NaN. `counts` has
+        the number of choices of each dimension; 0 for an ordered one.
         """
         columns = zip(points.T, counts, strict=True)
         widths = [_width(column[~np.isnan(column)], len(counts), k) for column, k in columns]

@@ -459,7 +459,7 @@ class EpisodeCallbacks:
         checked_numbers(self.episode)
 
     def _call(self, phase: str, **more: Any) -> None:
-        """Call the callbacks of a phase with the episode and the arguments `more`."""
+        """Call the callbacks of a phase with `more` and `callback_arguments` of the episode."""
         self._calls(phase, **callback_arguments(self._worker(), self.episode), **more)
 
 
