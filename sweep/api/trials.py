@@ -136,9 +136,12 @@ class Trial:
         return Checkpoint(its.path(saved), saved, its)
 
     def load(self, checkpoint: str | int = "best") -> Trainable:
-        """Return the trainable in the state of a checkpoint; call its `stop()` after use.
+        """Return the best seed's trainable at a checkpoint; call its `stop()` after use.
 
         If the checkpoint was deleted since the trial was read, it is chosen again.
+
+        Args:
+            checkpoint: ``best`` by the metric, ``last``, or the iteration of a checkpoint.
 
         Raises:
             UsageError: no such checkpoint.

@@ -66,10 +66,11 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
 
 
 def _delete_orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Freed]":
-    """Ask the user, then mark MLflow's runs that belong to no sweep of `root` as deleted.
+    """Ask the user, then mark runs and models of the root's MLflow file as deleted.
 
-    With `yes` nobody is asked; with `dry_run` they are only counted. Returns one entry for each
-    experiment.
+    They are those that belong to no sweep of `root`. With `yes` nobody is asked; with `dry_run`
+    runs are only counted. Returns an entry for each experiment with such runs; none if the user
+    declines.
     """
     from sweep.operations.upkeep import cleaning
     from sweep.views.formatting import plural

@@ -482,7 +482,7 @@ class History:
     def _resize(self, jobs: int | None) -> None:
         """Set the number of slices that run at once; None changes nothing.
 
-        It is that of the running final evaluation, or else that of the search.
+        It is the number of the running final evaluation if there is one, otherwise of the search.
         """
         if jobs is not None and self.final_evaluation is not None:
             self.final_evaluation = replace(self.final_evaluation, jobs=jobs)

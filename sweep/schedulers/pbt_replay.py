@@ -98,9 +98,10 @@ class Scheduler(schedulers.Scheduler):
         return replace(plan, fresh=(clone,) * clones)
 
     def _start_next_step(self, chain: Sequence[Trial]) -> Plan:
-        """Return a plan that starts the next step's trial in place of the last one.
+        """Return a plan that prunes the last trial and starts the next step as its offspring.
 
-        Returns an empty plan unless that waits. `chain` are the trials of the replay so far.
+        The plan is empty if the last trial does not wait, or if no step is left. `chain` are the
+        trials of the replay so far.
         """
         last, done = chain[-1], len(chain)
         if done >= len(self.steps) or not is_waiting(last):

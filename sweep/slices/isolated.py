@@ -149,7 +149,10 @@ def forget() -> None:
 
 
 def _fork_trial(spec: SliceSpec, output: Output) -> _Trial:
-    """Fork a process for the trial of a slice, and make it the current one of this worker."""
+    """Fork a process that waits for slices of the trial; make it the current one of this worker.
+
+    Its `run` starts a slice. This process no longer measures its memory.
+    """
     global _current_trial  # noqa: PLW0603 a worker has one
     measure_memory(measures=False)  # this process no longer trains
     _current_trial = _Trial(spec, output)

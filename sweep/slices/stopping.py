@@ -74,9 +74,9 @@ class Flatness:
     plateau: Plateau
     """Criterion of the spec."""
     best: float | None = None
-    """Best value so far; None before the first finite one."""
+    """Last value that improved by more than ``min_delta``; None before the first finite one."""
     stale: int = 0
-    """Number of values since the best one that did not improve on it."""
+    """Number of values since `best` that did not improve on it by more than ``min_delta``."""
 
     def add(self, value: float | None) -> None:
         """Add the value of the next result.

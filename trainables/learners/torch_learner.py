@@ -106,7 +106,8 @@ class TorchLearner:
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, Scalar]:
         """Make one gradient step with the learning rate `rate`; return statistics (S,) and norm.
 
-        Statistics are means over rows, times `share`; the norm is the gradient's before clipping.
+        Loss and statistics are means over rows, times `share`, the minibatch's share of all ranks'
+        rows. The norm is the gradient's before clipping. An empty minibatch has a gradient of 0.
         """
         if self._graphs is not None:
             found = self._graphs.run("step", self._captured, {**minibatch, "rate": rate})

@@ -292,7 +292,10 @@ def _select_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
 
 
 def _pad_episodes(episodes: list[Columns]) -> Episodes | None:
-    """Return episodes as arrays padded to the longest; None, with a warning, if there are none."""
+    """Join episodes: rewards and log-probabilities padded to (E, T), all else as rows (R, …).
+
+    Returns None, and logs a warning, if there are no episodes.
+    """
     if not episodes:
         logger.warning(
             "input_evaluation: no episode is whole from its t of 0 to its end; where it is cut off "

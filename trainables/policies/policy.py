@@ -46,7 +46,11 @@ class TorchPolicyProtocol(Protocol):
         """Device of the networks."""
 
     def minimise(self, loss: "Tensor", learning_rate: Scalar, grad_clip: float | None) -> Scalar:
-        """Make one gradient step on `loss`; return the norm of the gradient before clipping."""
+        """Make one gradient step on `loss`; return the norm of the gradient before clipping.
+
+        Gradients are summed over all ranks first. Raises NotFiniteError, with the weights
+        unchanged, if loss or gradient is not finite, unless `defer_checks` was called.
+        """
 
     def defer_checks(self) -> None:
         """Check gradient steps on the device, until `Policy.require_finite` is called."""

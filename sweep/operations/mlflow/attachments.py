@@ -105,9 +105,10 @@ def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
 
 
 def _send_once(context: TrackerContext, k: int, say: Say) -> None:
-    """Send all attachments of the sweep as of event number `k`, and record that in the ledger.
+    """Send all attachments as of event number `k`, and record in the ledger that this was done.
 
-    Raises StorageError if MLflow lacks events. Sends nothing if the experiment was deleted.
+    Nothing is sent, but this is recorded too, if the experiment was deleted or the server keeps no
+    files. Raises StorageError if MLflow lacks events.
     """
     folder = context.folder
     if sync.count_missing_events(context)["mlflow"][1]:

@@ -119,9 +119,10 @@ Store: TypeAlias = "FileStore | ServerStore"
 
 
 def connect(context: TrackerContext) -> "Store":
-    """Return the store of a sweep's runs, creating the database, tables and experiment if missing.
+    """Return the store of a sweep's runs: the server of its tracking URI, or else the root's file.
 
-    An experiment that was deleted is restored.
+    The file with its tables, and the experiment, are created if missing. An experiment that was
+    deleted is restored.
     """
     if context.tracking_uri is not None:
         return ServerStore(context, _experiment(open_client(context), context.name, None))

@@ -147,7 +147,11 @@ class NativeVectorEnv:
         close(self._vector, f"worker {self._place.worker}, native vector environment")
 
     def _to_step(self, returned: tuple[Any, ...]) -> Step:
-        """Return a `Step` for the five values that the environment's `step` returned."""
+        """Return a `Step` for the five values of the environment's `step`.
+
+        The observations among them are already converted. In gymnasium's mode DISABLED,
+        environments that have ended are reset here.
+        """
         raise NotImplementedError
 
     def _reset(self, **how: Any) -> Array:

@@ -89,7 +89,10 @@ def inline(
 
 
 def _is_implied(kind: str, key: str, value: Any) -> bool:
-    """Return whether the attribute `key` of an ONNX operation has its default, and is redundant."""
+    """Return whether the attribute `key` of an ONNX operation may be left out.
+
+    It may if it has its default, or if no value of it has an effect, as `_IMPLIED` lists.
+    """
     if kind == "Conv" and key in ("pads", "dilations"):
         return bool((np.array(value) == (key == "dilations")).all())
     of = _IMPLIED.get(kind, {})

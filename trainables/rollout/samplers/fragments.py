@@ -180,7 +180,10 @@ class Sampler:
         return self.connectors.described()
 
     def observe(self, observations: Array) -> None:
-        """Store `observations` (N, *O) of the environments as the current ones."""
+        """Convert observations (N, *O) to rows, and store these as the current ones.
+
+        Raises EnvError for a wrong size and, if observations are filtered, NotFiniteError.
+        """
         began = time.perf_counter()
         self.observations = self.connectors.rows(observations, check=self._filters)
         self._observe_seconds = time.perf_counter() - began
