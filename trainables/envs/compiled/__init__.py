@@ -13,6 +13,7 @@ classic        gymnasium's classic control in this form
 user_class     a user's class in this form
 gymnax_env     an environment of gymnax as such a class
 physics_env    one of brax or MuJoCo Playground as such a class
+packages       the import of such packages, and errors about names and settings
 registry       the environment that a value of ``env`` names
 gymnasium_env  one of them as a gymnasium environment, for play, exports and all other pools
 """

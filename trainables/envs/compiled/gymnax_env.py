@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from trainables.core.importing import import_module
-from trainables.errors import ConfigError, NotImportable, nearest
+from trainables.envs.compiled.packages import check_name, import_package
+from trainables.errors import ConfigError, nearest
 
 #: Name of the parameter with the time limit.
 _LIMIT = "max_steps_in_episode"
@@ -35,14 +35,8 @@ class GymnaxEnv:
 
     def __init__(self, name: str, params: Mapping[str, Any]) -> None:
         value = f"gymnax:{name}"
-        try:
-            gymnax: Any = import_module("gymnax")
-        except NotImportable as error:
-            hint = f"pip install gymnax six installs it ({error})"
-            raise ConfigError("env", value, "another environment without gymnax", hint) from error
-        if name not in gymnax.registered_envs:
-            hint = nearest(name, gymnax.registered_envs).removeprefix("; ")
-            raise ConfigError("env", value, "a name in gymnax.registered_envs", hint)
+        gymnax = import_package("gymnax", value, "gymnax six")
+        check_name(name, gymnax.registered_envs, value, "gymnax.registered_envs")
         self._env, usual = gymnax.make(name)
         if unknown := next((key for key in params if not hasattr(usual, key)), None):
             hint = nearest(unknown, vars(usual)).removeprefix("; ")

@@ -6,7 +6,7 @@ reset come from a key in the state. Actions are numbers from -1 to 1.
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,8 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array, random
 
-from trainables.core.importing import import_module
-from trainables.errors import ConfigError, NotImportable, nearest
+from trainables.envs.compiled.packages import check_name, import_package, refused_settings
+from trainables.errors import ConfigError
 
 #: Key of ``env_config`` with the time limit, in environment steps.
 _LIMIT = "episode_length"
@@ -37,12 +37,12 @@ class PhysicsEnv:
         name: value of ``env``.
 
     Raises:
-        ConfigError: the environment has no observation that is one vector.
+        ConfigError: `limit` is no number of steps, or no observation is one vector.
     """
 
     def __init__(self, env: Any, limit: Any, name: str) -> None:
         self._env = env
-        self.limit = limit
+        self.limit = _checked_limit(limit)
         self._part = _policy_part(env.observation_size, name)
         size = env.observation_size if self._part is None else env.observation_size[self._part]
         self.observation_space = spaces.Box(-np.inf, np.inf, (int(np.prod(size)),))
@@ -78,14 +78,14 @@ def make_brax(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
         ConfigError: brax is missing, or has no such environment or argument.
     """
     value = f"brax:{name}"
-    envs = _package("brax.envs", value, "brax")
-    _check_name(name, getattr(envs, "_envs", ()), value, "brax.envs")
+    envs = import_package("brax.envs", value, "brax")
+    check_name(name, getattr(envs, "_envs", [name]), value, "brax.envs")
     arguments = dict(config)
     limit = arguments.pop(_LIMIT, _USUAL_LIMIT)
     try:
         env = envs.get_environment(name, **arguments)
     except Exception as error:
-        raise _refused(config, name, error) from error
+        raise refused_settings(config, name, error) from error
     return PhysicsEnv(env, limit, value)
 
 
@@ -100,9 +100,9 @@ def make_playground(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
             robots are missing; or the implementation of the physics mixes environments.
     """
     value = f"playground:{name}"
-    package = _package("mujoco_playground", value, "playground")
+    package = import_package("mujoco_playground", value, "playground")
     registry = package.registry
-    _check_name(name, registry.ALL_ENVS, value, "mujoco_playground.registry.ALL_ENVS")
+    check_name(name, registry.ALL_ENVS, value, "mujoco_playground.registry.ALL_ENVS")
     if config.get(_IMPLEMENTATION, "jax") != "jax":
         hint = "with others, environments that are stepped together share one state"
         raise ConfigError(f"env_config.{_IMPLEMENTATION}", config[_IMPLEMENTATION], "jax", hint)
@@ -115,38 +115,16 @@ def make_playground(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
     try:
         env = registry.load(name, config_overrides={_IMPLEMENTATION: "jax", **config})
     except Exception as error:
-        raise _refused(config, name, error) from error
+        raise refused_settings(config, name, error) from error
     limit = {**registry.get_default_config(name), **config}.get(_LIMIT, _USUAL_LIMIT)
     return PhysicsEnv(env, limit, value)
 
 
-def _package(module: str, value: str, distribution: str) -> Any:
-    """Import and return a module; ConfigError, which names its `distribution`, if it is missing.
-
-    `value` is the value of ``env``.
-    """
-    try:
-        return import_module(module)
-    except NotImportable as error:
-        hint = f"pip install {distribution} installs it ({error})"
-        raise ConfigError(
-            "env", value, f"another environment without {distribution}", hint
-        ) from error
-
-
-def _check_name(name: str, known: Iterable[str], value: str, place: str) -> None:
-    """Raise ConfigError unless `known`, the names at `place` in a package, contains `name`."""
-    names = sorted(known)
-    if name not in names:
-        hint = nearest(name, names).removeprefix("; ")
-        raise ConfigError("env", value, f"a name in {place}", hint)
-
-
-def _refused(config: Mapping[str, Any], name: str, error: Exception) -> ConfigError:
-    """Return an error about settings from which a package could make no environment."""
-    text = str(error.args[0] if error.args else error).splitlines() or [""]
-    hint = f"it raised {type(error).__name__}: {text[0]}"
-    return ConfigError("env_config", dict(config), f"settings that {name} can be made from", hint)
+def _checked_limit(limit: Any) -> int:
+    """Return a time limit in environment steps; ConfigError if it is none."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ConfigError(f"env_config.{_LIMIT}", limit, "a whole number of at least 1")
+    return limit
 
 
 def _policy_part(sizes: Any, name: str) -> str | None:

@@ -9,6 +9,7 @@ from trainables.core.importing import load_callable
 from trainables.envs.compiled import classic, is_compiled
 from trainables.envs.compiled.contract import Environment
 from trainables.envs.compiled.gymnax_env import GymnaxEnv
+from trainables.envs.compiled.packages import refused_settings
 from trainables.envs.compiled.physics_env import make_brax, make_playground
 from trainables.envs.compiled.user_class import UserEnvironment
 from trainables.errors import ConfigError, nearest
@@ -71,6 +72,5 @@ def make(key: EnvKey) -> Environment:
     try:
         made = cls(**config)
     except Exception as error:
-        hint = f"it raised {type(error).__name__}: {error}"
-        raise ConfigError("env_config", config, f"what {name} can be made from", hint) from error
+        raise refused_settings(config, name, error) from error
     return UserEnvironment(made, key.name)

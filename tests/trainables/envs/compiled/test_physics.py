@@ -103,7 +103,7 @@ def test_settings_reach_the_environment() -> None:
         ("playground:BallDrop", {"flor": 1}, "no key {'flor'}"),
         ("playground:BallDrop", {"impl": "warp"}, r"env_config\.impl: 'warp' .* expected jax"),
         ("playground:Robot", {}, "robots' files are installed; python -c .* downloads them"),
-        ("brax:ball", {"episode_length": 0}, "limit, the steps of its longest episode"),
+        ("brax:ball", {"episode_length": 0}, r"env_config\.episode_length: 0 .* a whole number"),
         ("brax:ball", {"observed": ["a", "b"]}, "is one vector; its observations are a, b"),
     ],
 )

@@ -1,0 +1,41 @@
+"""Environments of other packages: their import, and errors about names and settings."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainables.core.importing import import_module
+from trainables.errors import ConfigError, NotImportable, nearest
+
+
+def import_package(module: str, value: str, distributions: str) -> Any:
+    """Import and return a module of an optional package.
+
+    Raises ConfigError about `value` of ``env``, with the `distributions` to install, if that fails.
+    """
+    try:
+        return import_module(module)
+    except NotImportable as error:
+        allowed = f"another environment without {module.partition('.')[0]}"
+        hint = f"pip install {distributions} installs it ({error})"
+        raise ConfigError("env", value, allowed, hint) from error
+
+
+def check_name(name: str, known: Iterable[str], value: str, place: str) -> None:
+    """Raise ConfigError about `value` of ``env`` if `name` is not among the `known` ones.
+
+    These are found at `place` in the package, which the message names.
+    """
+    names = sorted(known)
+    if name not in names:
+        hint = nearest(name, names).removeprefix("; ")
+        raise ConfigError("env", value, f"a name in {place}", hint)
+
+
+def refused_settings(config: Mapping[str, Any], name: str, error: Exception) -> ConfigError:
+    """Return an error that the environment `name` cannot be made from `config`.
+
+    `error` is the exception that was raised; the message has the first line of its text.
+    """
+    text = str(error.args[0] if error.args else error).splitlines() or [""]
+    hint = f"it raised {type(error).__name__}: {text[0]}"
+    return ConfigError("env_config", dict(config), f"settings that {name} can be made from", hint)
