@@ -24,7 +24,7 @@ def front_indices(points: Sequence[Costs]) -> list[int]:
 
     Zhang et al., An Efficient Approach to Nondominated Sorting for Evolutionary Multiobjective
     Optimization, 2015, with binary search: in lexicographic order no later point dominates an
-    earlier one, and a point that is dominated by one of a front is so by one of each front before.
+    earlier one, and a point that a front dominates is dominated by each front before.
     """
     fronts: list[list[Costs]] = []
     level_of: dict[Costs, int] = {}
