@@ -248,6 +248,11 @@ class Trial:
             its or replica.status in over for its, replica in zip(there, counted, strict=True)
         )
 
+    def milestone_at(self, k: float) -> Milestone | None:
+        """Return the newest milestone up to event number `k`; None if there is none."""
+        reached = (one for one in reversed(self.milestones) if one.event <= k)
+        return next(reached, None)
+
     def score_at(self, level: float = math.inf) -> float | None:
         """Return the aggregate of the replicas' scores up to `level`.
 

@@ -154,8 +154,8 @@ def _solution(
 
     The cost is minus the score then known, if maximised; infinite if the trial has failed since.
     """
-    rest = evolution.milestone_at(trial, k)
-    score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
+    milestone = evolution.scored_milestone(trial, k)
+    score = -np.inf if milestone is None else trial.objective.sign * (milestone.score or 0.0)
     values = [d.quantile(trial.searched[name]) for name, d in domains.items()]
     return np.array(values), -score
 

@@ -94,7 +94,7 @@ def _export(
 ) -> dict[str, str]:
     """Write the model files into the folder `draft`.
 
-    `described` is the result of `Trainable.describe_model`. Raises UsageError if the trainable
+    `described` is the result of `Trainer.describe_model`. Raises UsageError if the trainable
     cannot be exported in one of `formats`.
 
     Returns:

@@ -146,7 +146,7 @@ def save(
 ) -> None:
     """Write the ONNX model `file` in MLflow's format into a new `folder`.
 
-    `described` has its inputs and outputs, as by `Trainable.describe_model`. `run` and `model` are
+    `described` has its inputs and outputs, as by `Trainer.describe_model`. `run` and `model` are
     the ids in MLflow, if it has them.
     """
     with large_import(), warnings.catch_warnings():

@@ -41,12 +41,12 @@ def seen_by(trials: Sequence[Trial], number: int) -> float:
     return trials[number].proposed_after if number < len(trials) else math.inf
 
 
-def milestone_at(trial: Trial, k: float) -> Milestone | None:
+def scored_milestone(trial: Trial, k: float) -> Milestone | None:
     """Return the newest pause or end of a trial up to event number `k`, with its scores.
 
     Returns None if there is none, if a score is missing there, or if it failed.
     """
-    last = next((rest for rest in reversed(trial.milestones) if rest.event <= k), None)
+    last = trial.milestone_at(k)
     if last is None or last.status is Status.FAILED or not _is_scored(last):
         return None
     return last
@@ -54,7 +54,8 @@ def milestone_at(trial: Trial, k: float) -> Milestone | None:
 
 def first_score(trial: Trial) -> float:
     """Return the number of the event since which the trial has scores; infinite without one."""
-    return next((rest.event for rest in trial.milestones if _is_scored(rest)), math.inf)
+    scored = (milestone.event for milestone in trial.milestones if _is_scored(milestone))
+    return next(scored, math.inf)
 
 
 @dataclass
@@ -254,7 +255,7 @@ class Evolving(searchers.Searcher):
             candidates = trials[firsts[generation - 1] : first]
             members = [t for t in candidates if is_member(request.space, t)]
             k = seen_by(trials, first)
-            pool = [t for t in (*members, *elite) if milestone_at(t, k) is not None]
+            pool = [t for t in (*members, *elite) if scored_milestone(t, k) is not None]
             elite = self._choose(request, pool, k, generation)
             if is_recorded(request, first) and len(self._replayed.parents) == generation - 1:
                 self._replayed.parents.append([t.number for t in elite])

@@ -87,11 +87,11 @@ class AsComplete:
     """Number of the event up to which the history is used; infinite for all."""
 
     def __call__(self, trial: Trial) -> SamplerView:
-        rest = next((rest for rest in reversed(trial.milestones) if rest.event <= self.k), None)
-        if rest is not None:
-            failed = rest.status is Status.FAILED
-            values = (None,) if failed else (rest.score, *rest.other_scores)
-            return _complete(values, rest.violations)
+        milestone = trial.milestone_at(self.k)
+        if milestone is not None:
+            failed = milestone.status is Status.FAILED
+            values = (None,) if failed else (milestone.score, *milestone.other_scores)
+            return _complete(values, milestone.violations)
         return SamplerView(TrialState.RUNNING)
 
 

@@ -307,8 +307,8 @@ def test_cmaes_comes_closer_with_each_generation() -> None:
 def test_a_trial_that_failed_after_a_rung_is_told_as_the_worst() -> None:
     failed = one_trial(outcome(Status.PAUSED, 1), outcome(Status.FAILED, 2))
     assert evolution.first_score(failed) == failed.milestones[0].event
-    assert evolution.milestone_at(failed, failed.milestones[0].event) is not None
-    assert evolution.milestone_at(failed, failed.newest_event) is None
+    assert evolution.scored_milestone(failed, failed.milestones[0].event) is not None
+    assert evolution.scored_milestone(failed, failed.newest_event) is None
 
 
 def test_cmaes_models_what_has_an_order_and_is_always_there() -> None:
