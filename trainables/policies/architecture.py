@@ -133,7 +133,8 @@ class ModelConfig(Settings):
     def observation_settings(self) -> ObservationSettings:
         """Settings in ``model`` that determine how observations are preprocessed.
 
-        They are frames and their size, previous actions and rewards, layout of images.
+        They are number and side of Atari frames, a user's preprocessor, previous actions and
+        rewards, layout of images, and if `conv_filters` is set, whether there are convolutions.
         """
         stacked = {True: FRAMES, False: 1}
         frames = stacked[self.framestack] if isinstance(self.framestack, bool) else self.framestack
@@ -273,7 +274,8 @@ class Architecture:
     shape: tuple[int, ...]
     """Shape of an observation without its action mask: (D,) or (H, W, C)."""
     filters: tuple[Convolution, ...]
-    """Convolutions, each (channels, side of the kernel, stride); empty for vectors."""
+    """Convolutions, each (channels, side of the kernel, stride); empty without any, as for
+    vectors."""
     hidden: tuple[int, ...]
     """Units of each hidden layer: of actor and critic each, or of the trunk that they share."""
     activation: Activation
@@ -284,8 +286,8 @@ class Architecture:
     """Length of the action mask after the features, which the networks do not read; 0 without a
     mask."""
     noise: tuple[float, int] | None = None
-    """Initial log standard deviation of state-dependent noise, and steps between its draws; or
-    None."""
+    """Initial log standard deviation of state-dependent noise, and environment steps between its
+    draws; None without such noise."""
     custom_model: OwnModule | None = None
     """The user's module in place of all layers, or None."""
     shares: bool = False
@@ -326,9 +328,9 @@ class Architecture:
 
     @property
     def units(self) -> int:
-        """Number of inputs of the last layer, the units of the last hidden layer, without an LSTM.
+        """Number of units of the last hidden layer, or `features` if there is no hidden layer.
 
-        `features` without hidden layers.
+        It is the number of inputs of the last layer, or of the LSTM if there is one.
         """
         return self.hidden[-1] if self.hidden else self.features
 
@@ -341,14 +343,18 @@ def architecture(
 ) -> Architecture:
     """Return the architecture that the key ``model`` describes, with all defaults filled in.
 
+    With a user's module there are no other layers. Not set here are a user's distribution,
+    state-dependent noise and the divisors of pixels, which other settings determine.
+
     Args:
         shape: shape of an observation, with the action mask at its end.
         usual: the algorithm's default hidden layers and activation for vectors.
         masks: length of the action mask, or 0.
 
     Raises:
-        ConfigError: convolutions do not fit the image, layers cannot be separate, or a user's
-            distribution is combined with action masks.
+        ConfigError: convolutions do not fit the observations or have no default for so large an
+            image, layers cannot be separate, or a user's distribution is combined with action
+            masks.
     """
     if masks and config.custom_action_dist is not None:
         why, allowed = "it does not know which choices are valid", "null with action_mask"
@@ -380,9 +386,10 @@ def architecture(
 
 
 def _choose_filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
-    """Return the convolutions for observations of this shape; () for vectors.
+    """Return the convolutions for observations of this shape: those of the settings, or defaults.
 
-    Raises ConfigError if those in the settings do not fit.
+    Returns () for vectors and very small images. Raises ConfigError if convolutions are set for
+    vectors or do not fit the image, or if the image is too large for a default.
     """
     if len(shape) != 3:
         if config.conv_filters:
@@ -399,9 +406,10 @@ def _choose_filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convol
 
 
 def _default_filters(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
-    """Return the default convolutions for images of this shape; empty for very small images.
+    """Return the default convolutions for images of this shape, (H, W, C).
 
-    Raises ConfigError if the image is too large for a default.
+    Returns () if a side is below `SMALL_SIDE` pixels. Raises ConfigError if a side is longer than
+    `LARGEST_SIDE` pixels.
     """
     smallest, largest = min(shape[:2]), max(shape[:2])
     if largest > LARGEST_SIDE:

@@ -94,9 +94,9 @@ class Filter(Protocol):
     """
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return rows (B, D) filtered, of the same dtype.
+        """Return rows (B, *shape) filtered, as floats; rows of floats keep their dtype.
 
-        With `update` they are added to the statistics before.
+        With `update` the rows are first added to the statistics.
         """
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class MeanStdFilter:
         self._merged = RunningStat(shape)  # base and delta merged, with which rows are filtered
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return filtered rows (B, *shape); with `update` add them to the statistics before.
+        """Return filtered rows (B, *shape); with `update`, first add the rows to the statistics.
 
         Other types than floats become float32.
         """
@@ -173,7 +173,10 @@ class MeanStdFilter:
         self._merge_parts()
 
     def scale(self, x: Array) -> Array:
-        """Return rows (B, *shape) filtered by the statistics so far, without counting them."""
+        """Return rows (B, *shape) filtered by the statistics so far, without counting them.
+
+        Other types than floats become float32.
+        """
         shifted = x - self._merged.mean if self.center else np.asarray(x, dtype=np.float64)
         scaled = shifted / (self._merged.std() + EPSILON)
         if self.clip is not None:
@@ -187,12 +190,12 @@ class MeanStdFilter:
 
     @property
     def std(self) -> Array:
-        """Running standard deviation (*shape), float64."""
+        """Running standard deviation (*shape), float64; ones until two rows were counted."""
         return self._merged.std()
 
     @property
     def row_count(self) -> int:
-        """Number of rows counted so far."""
+        """Number of rows in the statistics: those counted here, and those of merged filters."""
         return self._merged.count
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
@@ -247,7 +250,7 @@ class ConcurrentMeanStdFilter(MeanStdFilter):
         super().__init__(shape, clip, center)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a `MeanStdFilter`, since the other process has no such threads."""
+        """Pickle as a `MeanStdFilter` with this state; the other process has no such threads."""
         return _make_plain_filter, (self._base.mean.shape, self.clip, self.center, self.get_state())
 
 
@@ -315,7 +318,11 @@ class RewardScaler:
     def __call__(
         self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Call `count` with these arguments, and return the rewards (N,) scaled."""
+        """Count a step's rewards (N,) with `count`, then return them scaled by the statistics.
+
+        Where `has_ended` (N,) is True the episode ends with this step; where `skipped` (N,) is
+        True the reward is not counted.
+        """
         self.count(rewards, has_ended, skipped)
         return self.stat.scale(rewards)
 
@@ -325,7 +332,7 @@ class RewardScaler:
         """Update the discounted returns with a step's rewards (N,), and add them to the statistics.
 
         Returns restart at 0 where `has_ended` (N,) is True. Where `skipped` (N,) is True the reward
-        belongs to no transition and is ignored.
+        belongs to no transition, and neither the return nor the statistics count it.
         """
         moved = self.returns * self.gamma + rewards
         self.returns = moved if skipped is None else np.where(skipped, self.returns, moved)
@@ -421,7 +428,8 @@ class FilterConfig(Section):
 def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
     """Make the observation filter that the settings name, for rows of this shape.
 
-    Raises ConfigError if the filter cannot be loaded, or its callable returns no `Filter`.
+    The clip of the settings applies to the built-in filters only; a user's callable gets just the
+    shape. Raises ConfigError if it cannot be loaded or returns no `Filter`.
     """
     kind = config.observation_filter
     if kind == "NoFilter":
@@ -459,8 +467,12 @@ def make_filters(
 
     Args:
         shape: shape of an observation, with its action mask.
-        concurrent: True if one thread counts rewards while another synchronises the filter.
-        masks: length of the action mask at the end of an observation, or 0.
+        concurrent: True if one thread counts rewards while another synchronises the filter. It
+            makes the reward filter safe for threads; the observation filter is that of `config`.
+        masks: length of the action mask at the end of an observation, which is not filtered, or 0.
+
+    Raises:
+        ConfigError: the observation filter cannot be loaded or is no `Filter`.
     """
     observation = make_filter(config, (shape[0] - masks,) if masks else shape)
     if masks and type(observation) is not NoFilter:

@@ -48,26 +48,41 @@ class TorchPolicyProtocol(Protocol):
     def minimise(self, loss: "Tensor", learning_rate: Scalar, grad_clip: float | None) -> Scalar:
         """Make one gradient step on `loss`; return the norm of the gradient before clipping.
 
-        Gradients are summed over all ranks first. Raises NotFiniteError, with the weights
+        `grad_clip` is the largest norm that is applied, None for no limit. Gradients are summed
+        over all ranks first. Raises NotFiniteError, with the weights
         unchanged, if loss or gradient is not finite, unless `defer_checks` was called.
         """
 
     def defer_checks(self) -> None:
-        """Check gradient steps on the device, until `Policy.require_finite` is called."""
+        """Check losses and gradients on the device from now on, without waiting for the results.
+
+        After one that is not finite, steps change nothing until `Policy.require_finite` raises
+        NotFiniteError.
+        """
 
     def make_device_actor(self, frames: "DeviceObservations") -> Actor:
         """Return an actor that runs these networks on their device.
 
-        `frames` is the store of the observations that it acts on.
+        `frames` is the store of the observations that it acts on. Raises NotImplementedError if
+        this kind of policy acts in numpy alone.
         """
 
     def compute_gradients(self, loss: "Tensor") -> dict[str, Array]:
-        """Return parameter → gradient of `loss`, as a copy; change no weight."""
+        """Return parameter → gradient of `loss`, as a copy; change no weight.
+
+        Parameters that `loss` does not depend on are absent. Raises NotFiniteError if the loss is
+        not finite, unless `defer_checks` was called.
+        """
 
     def apply_gradients(
         self, gradients: Mapping[str, Array], learning_rate: Scalar, grad_clip: float | None
     ) -> Scalar:
-        """Make one step with gradients (parameter → array); return their norm before clipping."""
+        """Make one step with gradients (parameter → array); return their norm before clipping.
+
+        Parameters without a gradient do not change, and nothing is summed over ranks. `grad_clip`
+        is the largest norm that is applied, None for no limit. Raises NotFiniteError, with the
+        weights unchanged, if a gradient is not finite, unless `defer_checks` was called.
+        """
 
 
 class Policy(ABC):
@@ -87,7 +102,7 @@ class Policy(ABC):
 
     @abstractmethod
     def in_torch(self) -> TorchPolicyProtocol:
-        """Return a view of this policy in torch that shares its weights and moments."""
+        """Return this policy in torch: itself, or a view that shares its weights and moments."""
 
     def require_finite(self) -> None:  # noqa: B027 nothing to raise for others
         """Raise NotFiniteError if a gradient step since the last call was not finite.
@@ -110,7 +125,10 @@ class Policy(ABC):
 
     @abstractmethod
     def gradients(self) -> dict[str, Array]:
-        """Return parameter → gradient of the latest step, as applied; empty before the first."""
+        """Return parameter → gradient of the latest step, after clipping; empty before the first.
+
+        Arrays may share memory with the policy, and change in the next step.
+        """
 
     @abstractmethod
     def kept_moments(self) -> dict[str, dict[str, Array]]:
@@ -125,12 +143,17 @@ class Policy(ABC):
 
     @abstractmethod
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`; raises ValueError for another kind of policy."""
+        """Restore a state of `get_state`.
+
+        Raises ValueError, with nothing changed, if the state is that of other networks or of
+        another kind of optimiser.
+        """
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Return the bytes of an ONNX file of the policy, from observation to greedy action.
 
-        Raises ExportError if the policy cannot be written as ONNX; the error says why.
+        Raises ExportError if the policy cannot be written as ONNX, as always in this base class,
+        and ConfigError if the observation filter is a user's own.
         """
         raise ExportError(f"{type(self).__name__} writes no ONNX graph; define onnx_graph()")
 
@@ -142,6 +165,8 @@ def check_fits(
     groups: Iterable[tuple[OptimizerConfig, Collection[str]]],
 ) -> None:
     """Raise ValueError if a state of `Policy.get_state` belongs to another kind of policy.
+
+    Names, shapes and dtypes of weights and moments are compared, but no values.
 
     Args:
         state: the state to be checked.

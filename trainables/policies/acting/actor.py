@@ -41,7 +41,10 @@ class Acted(NamedTuple):
     """Recurrent states for the next step, (N, M)."""
 
     def outputs_of(self, row: int, fetches: Mapping[str, str]) -> dict[str, float]:
-        """Return the outputs of one row: each name in `fetches` → number of the column it names."""
+        """Return the outputs of the decision with index `row`: each key of `fetches` → number.
+
+        The value of the key is the name of the column from which the number is taken.
+        """
         return {key: float(self.columns[name][row]) for key, name in fetches.items()}
 
 
@@ -84,7 +87,8 @@ class Actor:
         self._repeated_layers: tuple[int, list[tuple[Array, Array]]] = (-1, [])
         """Number of rows, and the layers with biases repeated for that many rows.
 
-        Adding as many biases as rows takes a third of the time of adding one bias to all rows.
+        They are -1 and [] until `prepare_draws` is called after `load`. Adding as many biases as
+        rows takes a third of the time of adding one bias to all rows.
         """
         self._heads: dict[str, Array] = {}
         self._head_bias: Array = np.zeros((1, 0), dtype=np.float32)
@@ -104,7 +108,10 @@ class Actor:
         self._repeated_layers = (-1, [])
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
-        """Store ``timestep``, the steps sampled by all workers; pass it to the exploration."""
+        """Store ``timestep``, the number of environment steps sampled by all workers, if given.
+
+        The stored number is passed to the exploration, which may end a warm-up or lower ε.
+        """
         self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
         self.exploration.set_timesteps(self.global_timestep)
 
@@ -139,14 +146,16 @@ class Actor:
     def weights(self) -> dict[str, Array]:
         """Return name → weight as the actor stores it, for logs; empty before `load`.
 
-        Those of actor and critic are stacked, without the biases of hidden layers.
+        Hidden layers of actor and critic are stacked. Their biases, convolutions and log standard
+        deviations are left out. The arrays are the actor's own.
         """
         return {**{f"layer {i}": one for i, (one, _) in enumerate(self._layers)}, **self._heads}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """Run the networks on filtered observations, (N, D) or (N, H, W, C).
 
-        Returns the actor's outputs (N, A), such as logits and means, and the values (N,).
+        Returns the actor's outputs (N, A), such as logits and means, and the values (N,). Logits of
+        choices that an action mask forbids are `NO_CHOICE`, -1e30.
         """
         x = self._inputs(observations)
         for weight, bias in (
@@ -170,7 +179,8 @@ class Actor:
     def advance(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array, Array]:
         """Run the networks on filtered observations with recurrent states (N, M).
 
-        Returns the actor's outputs (N, A), the values (N,) and the states for the next step.
+        Returns the actor's outputs (N, A), the values (N,) and the states for the next step, here
+        `memory` itself.
         """
         return *self.forward(observations), memory
 
@@ -210,7 +220,7 @@ class Actor:
         """Return an object that chooses one environment's actions faster than `act`.
 
         `draws` is the stream that `prepare_draws` returned. Returns None if the networks or actions
-        are of a kind for which there is no such object.
+        are of a kind for which there is no such object, or `draws` is for several environments.
         """
         plain = type(self) is Actor and self._takes_vectors and not self._masks
         if not plain or not isinstance(draws, PredrawnChoices):
@@ -245,8 +255,8 @@ class Actor:
 
         No bit of an action depends on other rows: each row is a matrix product of its own, whereas
         the rounding of `forward`, one product for all, changes with the number of rows. A row whose
-        stream is None gets the most probable action. Returns actions (N, …) and the recurrent
-        states for the next step (N, M).
+        stream is None gets the most probable action; `explore` is ignored. Returns actions (N, …)
+        and the recurrent states for the next step (N, M).
         """
         head, following = self._heads_each(observations, memory)
         if not any(streams):
@@ -325,7 +335,8 @@ class Actor:
     def _head_inputs_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
         """Run the actor's hidden layers on features (N, 1, D), each row alone.
 
-        Returns the inputs (N, 1, H) of its last layer, and the next recurrent states (N, M).
+        Returns the inputs (N, 1, H) of its last layer, and the next recurrent states (N, M), here
+        `memory` itself.
         """
         for weight, bias in self._layers:
             x = np.matmul(x, weight[0])

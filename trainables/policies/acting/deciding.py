@@ -73,12 +73,16 @@ class SingleEnvDecider:
         They are (1, 1, H) if actor and critic share the layers.
         """
         self._head_inputs: Array = np.empty((steps, *shape), dtype=np.float32)
-        """Inputs of the two heads in all steps, (T, 2, 1, H)."""
+        """Inputs of the two heads in all steps, (T, 2, 1, H).
+
+        They are (T, 1, 1, H) if actor and critic share the layers.
+        """
 
     def choose(self, step: int, row: Array) -> Any:
         """Return the choice, an int64, for the filtered observation `row` (1, D).
 
-        `step` is the index of the step, which selects its random numbers.
+        `step` is the index of the step, which selects its random numbers. Stores the step's outputs
+        of the networks, from which `columns` computes the rest.
         """
         head_inputs, head = self._head_inputs[step], self._heads[step]
         if not self._layers:
@@ -102,7 +106,10 @@ class SingleEnvDecider:
         return self._choices[choice]
 
     def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """Return ``actions``, ``logp`` and ``values``, each (T,), of these steps."""
+        """Return ``actions``, ``logp`` and ``values``, each (T,), of these steps.
+
+        `choose` was called in each of them before, and `chosen` are its results.
+        """
         actions = np.array(chosen, dtype=np.int64)
         logp = log_softmax(self._heads[steps, 0])[np.arange(len(actions)), actions]
         values = np.matmul(self._head_inputs[steps, -1], self._weights["critic.weight"])[:, 0, 0]
@@ -152,7 +159,8 @@ class VectorEnvDecider:
     def choose(self, step: int, rows: Array) -> NDArray[Any]:
         """Return the actions (N, …) for the filtered observations `rows` (N, D).
 
-        `step` is the index of the step, which selects its random numbers.
+        `step` is the index of the step, which selects its random numbers. Stores the step's outputs
+        of the networks, from which `columns` computes the rest.
         """
         x = self._inputs(rows)
         for weight, bias in self._layers:
@@ -195,7 +203,10 @@ class VectorEnvDecider:
         return {"logp": logp, "values": self._values(steps, rows)}
 
     def _values(self, steps: slice, rows: Array) -> Array:
-        """Return values (T, N) of observations (T, N, D), rounded as if computed step by step."""
+        """Return values (T, N) of observations (T, N, D), rounded as if computed step by step.
+
+        With shared layers they are those that `choose` stored in these steps.
+        """
         heads = self._networks.heads
         if self._has_shared_layers:
             return np.asarray(self._critic_outputs[steps] + heads["critic.bias"])

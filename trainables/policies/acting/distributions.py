@@ -74,9 +74,10 @@ def _indices(count: int) -> NDArray[np.int64]:
 
 
 def choose(logits: Array, stream: np.random.Generator | None) -> tuple[NDArray[np.int64], Array]:
-    """Draw choices (…,) for logits (…, M); return them with the log-probability of each.
+    """Draw choices (…,) for logits (…, M) from `stream`; return them with their log-probabilities.
 
-    Without a stream the most probable choice is taken.
+    Numbers drawn in advance (`PredrawnChoices`) are used up in order. Without a stream the most
+    probable choice is taken.
     """
     if logits.ndim == 2 and logits.shape[1] == 2:
         if len(logits) == 1 and stream is not None:
@@ -98,7 +99,10 @@ def _race_scores(logp: Array, stream: np.random.Generator) -> Array:
 
 
 def _next_race(shape: tuple[int, ...], stream: np.random.Generator) -> Array:
-    """Return logarithms of exponential draws (*shape), those drawn in advance if there are any."""
+    """Return logarithms of exponential draws (*shape), those drawn in advance if there are any.
+
+    Of a `PredrawnChoices` they are the numbers of its next call, whatever `shape` is.
+    """
     return stream.next() if isinstance(stream, PredrawnChoices) else _draw_race(shape, stream)
 
 
@@ -146,7 +150,10 @@ class PredrawnReals(np.random.Generator):
 def _choose_of_two_in_one_row(
     logits: Array, stream: np.random.Generator
 ) -> tuple[NDArray[np.int64], Array]:
-    """Return `choose` of one row of logits (2,), equal to the bit: choice (1,), log-probability."""
+    """Return `choose` of one row of logits (2,), equal to the bit.
+
+    The result is the choice (1,), drawn from `stream`, and its log-probability (1,).
+    """
     race = _next_race((1, 2), stream)
     best = int(logits[0] < logits[1])
     behind = logits[1 - best] - logits[best]

@@ -38,7 +38,8 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
     """Create an object of a user's policy class, and return an actor that calls it.
 
     If the object has ``make_actor()``, the actor is that one, with the object's weights. Otherwise
-    a second object is called once, to find out which outputs there are beside the actions.
+    a second object is made and called once with an observation of zeros, to find out which outputs
+    there are beside the actions.
 
     Args:
         source: the class.
@@ -47,7 +48,9 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
         seed: seed of the action space that the class gets.
 
     Raises:
-        ConfigError: the class cannot be called with these arguments, or its object is not a policy.
+        ConfigError: the class cannot be called with these arguments, its object is not a policy, or
+            its initial recurrent states are not zeros.
+        WorkerError: the call for a try returned something invalid.
     """
     if not callable(source):
         raise ConfigError("policy", source, ALLOWED)
@@ -113,7 +116,10 @@ class HandWritten(Actor):
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Return the actions of the policy, which uses its own random numbers; see `ask`."""
+        """Return the policy's actions, outputs and next states, as `ask` does.
+
+        `stream` is ignored, since the policy draws its own random numbers.
+        """
         return self.ask(observations, memory)
 
     def act_each(
@@ -122,7 +128,10 @@ class HandWritten(Actor):
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """Call the policy once per row; return the actions (N, …) and next states (N, M)."""
+        """Call the policy once per row; return the actions (N, …) and next states (N, M).
+
+        `streams` are ignored, since the policy draws its own random numbers.
+        """
         rows = [slice(i, i + 1) for i in range(len(observations))]
         asked = [self.ask(observations[one], memory[one]) for one in rows]
         actions = np.concatenate([one.actions for one in asked])
@@ -131,11 +140,14 @@ class HandWritten(Actor):
     def ask(self, observations: NDArray[Any], memory: Array) -> Acted:
         """Call the user's `compute_actions` for N filtered observations and states (N, M).
 
-        Returns its actions, other outputs and next recurrent states.
+        Returns its actions as rows, its other outputs as columns, and its next recurrent states.
+        `explore` and the number of environment steps (``timestep``) are passed to it if it accepts
+        them.
 
         Raises:
-            WorkerError: the number of actions, states or outputs differs from that of the
-                observations.
+            WorkerError: the result is no tuple of three, it has not one action and one row of each
+                output per observation, or its states differ in number or size from the initial
+                ones.
         """
         count = len(observations)
         given: dict[str, Any] = {"explore": self.explore, "timestep": self.global_timestep}

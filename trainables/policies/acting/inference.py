@@ -109,8 +109,8 @@ class InferencePolicy:
     def with_previous(self, memory: Array, action: Any, reward: float | None) -> Array:
         """Return a copy of a state (M,) with another previous action and reward in it.
 
-        They are in the environment's form, and used by connectors that prepend them to
-        observations.
+        They are in the environment's form; None leaves one as it is. Nothing changes without
+        connectors that prepend them to observations.
         """
         own, carried = self.split(memory)
         return np.concatenate([own, self.connectors.previous(carried, action, reward)])
@@ -133,6 +133,9 @@ class InferencePolicy:
     ) -> tuple[Any, Array, dict[str, float]]:
         """Choose an action for one raw observation with the state (M,), as `answer_all` for many.
 
+        Without a stream it is the most probable one. Raises EnvError if the observation's action
+        mask forbids all choices.
+
         Returns:
             The action for the environment, the next state, and the outputs by name.
         """
@@ -144,7 +147,8 @@ class InferencePolicy:
     ) -> tuple[list[Any], Array, dict[str, Array]]:
         """Choose actions for N raw observations of the environment with states (N, M).
 
-        Without a stream they are the most probable ones.
+        Without a stream they are the most probable ones. Raises EnvError if an action mask forbids
+        all choices.
 
         Returns:
             The actions for the environment, the states for the next observations, and the outputs
@@ -163,7 +167,8 @@ class InferencePolicy:
     ) -> None:
         """Update the connectors' part of a state (M,) with a step's reward, in place.
 
-        `observation`, to which the step led, and `is_over` are ignored here.
+        Nothing changes without a connector that prepends the last reward. `observation`, to which
+        the step led, and `is_over` are ignored here.
         """
         _, carried = self.split(memory)
         carried[:] = self.connectors.after_rewards(carried[None], np.array([reward]))[0]
@@ -182,8 +187,8 @@ class InferencePolicy:
         """Choose the action of each preprocessed observation (N, *O) as if it were alone.
 
         No bit of an action depends on other rows. A row whose stream is None gets the most probable
-        action. `note` is called with each decision, if given. Returns actions (N, *A) for the
-        environment, and the next states (N, M).
+        action. `note` is called with each decision, in the order of rows, if given. Returns actions
+        (N, *A) for the environment, and the next states (N, M).
         """
         seen, own, carried = self.prepare(observations, memory)
         actions, following = self.actor.act_each(seen, own, streams)

@@ -46,7 +46,7 @@ class DeviceObservations:
     def begin(self, steps: int) -> None:
         """Begin a fragment of `steps` steps; earlier fragments are kept until `take`.
 
-        All are forgotten if the fragment before was not filled, or too many are kept.
+        All are forgotten if the fragment before was not filled, or `MOST_FRAGMENTS` are kept.
         """
         if self._filled < self._steps or len(self._kept) >= MOST_FRAGMENTS:
             self.clear()
@@ -55,7 +55,9 @@ class DeviceObservations:
     def put(self, observations: NDArray[Any]) -> Tensor:
         """Send observations (N, *S) of the fragment's next step to the device, and keep them.
 
-        Returns them on the device.
+        Outside a fragment, or after its last step, they are only sent. If their shape or dtype is
+        not that of the fragment, they are only sent, too, and all kept ones are forgotten. Returns
+        them on the device.
         """
         if self._filled >= self._steps:  # not a step of a fragment
             self._steps = 0
@@ -95,7 +97,10 @@ class DeviceObservations:
         return found[0] if len(found) == 1 else torch.cat(found)
 
     def clear(self) -> None:
-        """Forget the kept observations; their buffers are used again for the next ones."""
+        """Forget the kept observations, and end the current fragment.
+
+        Their buffers are used again for the next fragments.
+        """
         self._free += self._kept
         self._kept, self._steps, self._filled = [], 0, 0
 
@@ -160,7 +165,10 @@ class DeviceActor(Actor):
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Choose actions as `Actor.act`; the observations (N, *S) are kept on the device."""
+        """Choose actions as `Actor.act`; the observations (N, *S) are kept on the device.
+
+        `memory` is returned unchanged.
+        """
         head, values = self._run(self.frames.put(observations))
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
         return Acted(actions, {"logp": logp, "values": values}, memory)

@@ -27,7 +27,8 @@ HALF = np.float32(0.5)
 def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
     """Return the actor for an architecture: with an LSTM, with a user's module, or a plain one.
 
-    Its exploration is the one that the architecture needs.
+    Its exploration is the one that the architecture needs. Raises ConfigError if that does not fit
+    the actions: predicted deviations without real numbers, or state-dependent noise with choices.
     """
     exploration: StochasticSampling | None = None
     if architecture.noise is not None:

@@ -49,7 +49,8 @@ class Bounds:
     def of(cls, space: spaces.Space[Any]) -> Self:
         """Return the bounds of an action space.
 
-        Raises ConfigError if the space has a choice, or a number without finite bounds.
+        Raises ConfigError if the space has a choice, or a number without bounds that are finite
+        float32, also when doubled.
         """
         layout = layout_of(space)
         if layout.choice_columns:
@@ -121,7 +122,7 @@ class BoundedActor(Actor):
         return head, np.zeros(0, dtype=np.float32)
 
     def act(self, observations: NDArray[Any], memory: Array, stream: Stream | None) -> Acted:
-        """Choose actions between the bounds for filtered observations (N, D).
+        """Choose actions for filtered observations (N, D): numbers between bounds, or choices.
 
         They explore if there is a stream and `explore` is True, else they are the best ones.
         `memory` is empty, and returned unchanged.
@@ -135,9 +136,11 @@ class BoundedActor(Actor):
     def act_each(
         self, observations: NDArray[Any], memory: Array, streams: Sequence[Stream | None]
     ) -> tuple[NDArray[Any], Array]:
-        """Choose the action of each row as if it were alone, as `Actor.act_each`.
+        """Choose the action of each row as if it were alone; return actions (N, …) and `memory`.
 
-        With parameter noise each row with a stream gets perturbed weights of its own.
+        No bit of an action depends on other rows. A row whose stream is None gets the best action.
+        With parameter noise each row with a stream gets perturbed weights of its own, if `explore`
+        is True; without it `explore` is ignored.
         """
         if not any(streams) or self.exploration.parameter_noise is None:
             return super().act_each(observations, memory, streams)
@@ -253,7 +256,8 @@ class BoundedExploration(StochasticSampling):
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
         """Return exploring actions (N, K) from -1 to 1 for outputs `head` of the network.
 
-        `log_std` are standard deviations that are separate weights, if there are any.
+        `stream` draws the noise. `log_std` are log standard deviations that are separate weights,
+        if there are any.
         """
         raise NotImplementedError
 
@@ -265,7 +269,10 @@ class SquashedGaussian(BoundedExploration):
     """
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """Return tanh of Gaussian draws (N, K); `head` (N, 2K) has means and log deviations."""
+        """Return tanh of Gaussian draws (N, K); `head` (N, 2K) has means and log deviations.
+
+        Log deviations are clipped to `LOG_STD`; `log_std` is not used.
+        """
         means, log_stds = head[:, : self._width], head[:, self._width :]
         noise = stream.standard_normal(means.shape, dtype=np.float32)
         return np.tanh(means + np.exp(np.clip(log_stds, *LOG_STD)) * noise)
@@ -328,17 +335,26 @@ class ActionNoise(BoundedExploration):
         self._noise: Array | None = None
 
     def begin(self, count: int) -> None:
-        """Reset the noise to 0 for `count` environments, whose rows are then given step by step."""
+        """Reset Ornstein-Uhlenbeck noise to 0 for `count` environments.
+
+        Their rows are then given to `draw` step by step. Does nothing for Gaussian noise.
+        """
         if self._is_drifting:
             self._noise = np.zeros((count, self._width), dtype=np.float32)
 
     def ended(self, rows: NDArray[np.bool_]) -> None:
-        """Reset Ornstein-Uhlenbeck noise to 0 where `rows` (N,) is True: episodes that ended."""
+        """Reset Ornstein-Uhlenbeck noise to 0 where `rows` (N,) is True: episodes that ended.
+
+        Does nothing for Gaussian noise, or before `begin`.
+        """
         if self._noise is not None:
             self._noise[rows] = 0.0
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """Return the best actions plus noise (N, K), clipped to -1 to 1; the noise moves on."""
+        """Return the best actions plus noise from `stream` (N, K), clipped to -1 to 1.
+
+        After `begin`, Ornstein-Uhlenbeck noise is stored for the next step. `log_std` is not used.
+        """
         config, best = self._config, np.tanh(self.means(head))
         noise = np.float32(config.stddev) * stream.standard_normal(best.shape, dtype=np.float32)
         if self._noise is not None:
@@ -352,11 +368,14 @@ class ActionNoise(BoundedExploration):
         return tried
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``noise`` (N, K) if the noise drifts and `begin` was called; else nothing."""
+        """Return a copy of ``noise`` (N, K) if noise is Ornstein-Uhlenbeck and `begin` was called.
+
+        Otherwise the dict is empty.
+        """
         return {} if self._noise is None else {"noise": self._noise.copy()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`."""
+        """Restore a state of `get_state`; an empty one changes nothing."""
         if "noise" in state:
             self._noise = np.array(state["noise"], dtype=np.float32)
 
@@ -378,7 +397,10 @@ class ParameterNoiseExploration(BoundedExploration):
         return self._config.stddev * self._config.scale(self.timesteps)
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """Return the squashed means (N, K) of `head`, which perturbed weights computed."""
+        """Return the squashed means (N, K) of `head`, which perturbed weights computed.
+
+        Other arguments are not used.
+        """
         return np.tanh(self.means(head))
 
 
@@ -405,18 +427,24 @@ class StateDependentNoise(BoundedExploration):
         """Return exploring actions (N, K) from -1 to 1.
 
         `head` has means (N, K), then hidden units (N, H); `log_std` (H, K) are the log standard
-        deviations of the random matrices.
+        deviations of the random matrices, of which those that are due are drawn from `stream`.
         """
         noise = self._matrices.noise(head[:, self._width :], log_std, stream)
         tried: Array = np.tanh(self.means(head) + noise)
         return tried
 
     def begin(self, count: int) -> None:
-        """Prepare for `count` environments, whose rows are then given step by step."""
+        """Prepare for `count` environments, whose rows are then given step by step.
+
+        All of them get new random matrices in the next step.
+        """
         self._matrices.begin(count)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the random matrices and their ages, as `NoiseMatrices.get_state`."""
+        """Return copies of the random ``matrices`` (N, H, K) and their ``ages`` (N,), in steps.
+
+        The dict is empty before `begin`.
+        """
         return self._matrices.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -153,7 +153,7 @@ class Twins(Networks):
         torch._foreach_lerp_(self._target_parameters, self._followed_parameters, share)
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
-        """Return name → copy of each weight of the actor."""
+        """Return name → copy of each weight of the actor, and of its log deviations, if any."""
         return {name: p.detach().cpu().numpy().copy() for name, p in self._acting.items()}
 
 

@@ -69,7 +69,8 @@ class StochasticSampling:
         """Return a stream to pass to the next `steps` calls of `draw` with `rows` rows each.
 
         It holds their random numbers, drawn from `stream` now, if these can be drawn in advance;
-        else it is `stream` itself. `log_std` are the log standard deviations of all calls.
+        else it is `stream` itself, as for mixed actions and other kinds of exploration. `log_std`
+        are the log standard deviations of all calls.
         """
         if type(self).draw is not StochasticSampling.draw or (self._choices and self._reals):
             return stream
@@ -130,7 +131,8 @@ class StochasticSampling:
     def begin(self, count: int) -> None:
         """Prepare for `count` environments, whose rows are then given to `draw` step by step.
 
-        A sampler calls it once, so that noise can continue from step to step.
+        A sampler calls it once, so that noise can continue from step to step. Earlier noise is
+        dropped. Nothing is to be done for actions drawn independently.
         """
         if self.parameter_noise:
             self.parameter_noise.begin(count)
@@ -171,12 +173,20 @@ class PredictedStdSampling(StochasticSampling):
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return actions and log-probabilities as the base class; `log_std` is not used."""
+        """Return actions, drawn with `stream`, and their log-probabilities (N,).
+
+        Without a stream they are the best actions. The last columns of `head` (N, …) are the log
+        standard deviations (N, G); `log_std` is not used.
+        """
         reals = len(self._reals)
         return super().draw(head[:, :-reals], head[:, -reals:], stream)
 
     def likelihood(self, head: Array, log_std: Array, actions: NDArray[Any]) -> Array:
-        """Return log-probabilities (N,) as the base class; `log_std` is not used."""
+        """Return the policy's log-probabilities (N,) of actions that another program chose.
+
+        The last columns of `head` (N, …) are the log standard deviations (N, G); `log_std` is not
+        used.
+        """
         reals = len(self._reals)
         return super().likelihood(head[:, :-reals], head[:, -reals:], actions)
 
@@ -184,7 +194,8 @@ class PredictedStdSampling(StochasticSampling):
 def require_stateless(exploration: StochasticSampling, place: str) -> None:
     """Raise ConfigError if the exploration's noise continues from step to step.
 
-    `place` names in the error the kind of environments that do not support it.
+    `place` names in the error the kind of environments that do not support it. To find out, the
+    exploration is prepared for 0 environments, so call its `begin` afterwards.
     """
     exploration.begin(0)
     if exploration.get_state():
@@ -249,14 +260,18 @@ class NoiseMatrices:
         self._ages: NDArray[np.int64] | None = None
 
     def begin(self, count: int) -> None:
-        """Prepare for `count` environments, whose rows are then given step by step."""
+        """Prepare for `count` environments, whose rows are then given step by step.
+
+        All of them get new matrices in the next step.
+        """
         self._ages = np.zeros(count, dtype=np.int64)
         self._matrices = np.zeros((0, 0, 0), dtype=np.float32)
 
     def noise(self, units: Array, log_std: Array, stream: np.random.Generator) -> Array:
-        """Return the noise (N, G) of one step for hidden units (N, H); draw matrices that are due.
+        """Return the noise (N, G) of one step for hidden units (N, H), and count the step.
 
-        `log_std` (H, G) are the log standard deviations of the matrices.
+        Matrices that are due are drawn from `stream` first. `log_std` (H, G) are the log standard
+        deviations of their entries.
         """
         noise: Array = np.matmul(
             units[:, None, :], self._current_matrices(len(units), log_std, stream)
@@ -266,7 +281,8 @@ class NoiseMatrices:
     def _current_matrices(self, count: int, log_std: Array, stream: np.random.Generator) -> Array:
         """Return the matrices (N, H, G) of one step, after drawing those that are due.
 
-        Counts the step. `log_std` (H, G) are the log standard deviations of the matrices' entries.
+        Counts the step. Before `begin` all are drawn, and nothing is stored or counted. `log_std`
+        (H, G) are the log standard deviations of the matrices' entries.
         """
         if self._ages is None:
             return np.exp(log_std) * stream.standard_normal((count, *log_std.shape), np.float32)
@@ -280,13 +296,16 @@ class NoiseMatrices:
         return self._matrices
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``matrices`` (N, H, G) and ``ages`` (N,) in steps; empty before `begin`."""
+        """Return ``matrices`` (N, H, G) and ``ages`` (N,), the steps since `begin`, as copies.
+
+        The dict is empty before `begin`.
+        """
         if self._ages is None:
             return {}
         return {"matrices": self._matrices.copy(), "ages": self._ages.copy()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`."""
+        """Restore a state of `get_state`; an empty one changes nothing."""
         if "ages" in state:
             self._matrices = np.array(state["matrices"], dtype=np.float32)
             self._ages = np.array(state["ages"], dtype=np.int64)
@@ -316,7 +335,8 @@ class StateDependentSampling(StochasticSampling):
     ) -> tuple[Array, Array]:
         """Return vectors (N, G) and their log-probabilities (N,); the means without a stream.
 
-        `log_std` (H, G) are the log standard deviations of the matrices' entries.
+        `head` has the means (N, G), then hidden units (N, H). `log_std` (H, G) are the log standard
+        deviations of the random matrices, of which those that are due are drawn from `stream`.
         """
         means, units = head[:, : len(self._reals)], head[:, len(self._reals) :]
         variance = np.square(units) @ np.exp(2 * log_std) + np.float32(LEAST_VARIANCE)
@@ -327,11 +347,17 @@ class StateDependentSampling(StochasticSampling):
         return means + noise, logp - 0.5 * np.add.reduce(np.square(noise) / variance, axis=1)
 
     def begin(self, count: int) -> None:
-        """Prepare for `count` environments, whose rows are then given to `draw` step by step."""
+        """Prepare for `count` environments, whose rows are then given to `draw` step by step.
+
+        All of them get new random matrices in the next step.
+        """
         self._matrices.begin(count)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the random matrices and their ages, as `NoiseMatrices.get_state`."""
+        """Return copies of the random ``matrices`` (N, H, G) and their ``ages`` (N,), in steps.
+
+        The dict is empty before `begin`.
+        """
         return self._matrices.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -415,10 +441,11 @@ class EpsilonGreedy(StochasticSampling):
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return choices (N,) for values `head` (N, A), random ones with probability ε.
+        """Return choices (N,), or (N, K) of several columns, for values `head` (N, A).
 
-        Without a stream, and with parameter noise, they are the choices with the highest values.
-        The second array are log-probabilities (N,) of the best choices under a softmax.
+        With probability ε all choices of a row are random, among valid ones only. Without a stream,
+        and with parameter noise, they are the choices with the highest values. The second array are
+        log-probabilities (N,) of these best choices under a softmax.
         """
         best, logp = super().draw(head, log_std, None)
         if stream is None or self.parameter_noise:

@@ -60,13 +60,19 @@ class ParameterNoise:
         self._perturbed: dict[str, Array] = {}
 
     def begin(self, count: int) -> None:
-        """Prepare for `count` environments, whose rows are then given to `perturb` step by step."""
+        """Prepare for `count` environments, whose rows are then given to `perturb` step by step.
+
+        All of them get new noise in the next step.
+        """
         self._seeds = np.full(count, UNDRAWN)
         self._stddevs = np.zeros(count)
         self._noise = {}
 
     def on_episode_start(self, rows: NDArray[np.bool_]) -> None:
-        """Let environments where `rows` (N,) is True draw new noise in their next step."""
+        """Let environments where `rows` (N,) is True draw new noise in their next step.
+
+        Does nothing before `begin`.
+        """
         if self._seeds is not None:
             self._seeds[rows] = UNDRAWN
 
@@ -77,7 +83,10 @@ class ParameterNoise:
     def perturb(self, weights: Weights, rows: int, stream: np.random.Generator) -> dict[str, Array]:
         """Return name → perturbed weights (N, I, O), or biases (N, 1, O), for each of N rows.
 
-        Noise is drawn anew for episodes that began; `stream` draws its seeds.
+        Noise is drawn anew for episodes that began; `stream` draws its seeds. If `rows` is not the
+        number of environments of `begin`, every row gets new noise, and none is stored. Else the
+        result is kept and returned again until noise is drawn or `on_weights_loaded` is called, so
+        `weights` must not change before.
         """
         seeds = self._seeds
         if seeds is None or len(seeds) != rows:
@@ -126,7 +135,7 @@ class ParameterNoise:
         return {"stddev": self.stddev, "steps": self._steps, **followed}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`."""
+        """Restore a state of `get_state`; an empty one changes nothing."""
         if "seeds" in state:
             self.stddev, self._steps = float(state["stddev"]), int(state["steps"])
             self._seeds = np.array(state["seeds"], dtype=np.int64)

@@ -27,7 +27,7 @@ def perceptron(
     """Return linear layers with the widths `sizes`, first the number of inputs.
 
     `gains` has one gain per layer for orthogonal weights; None makes weights and biases uniform.
-    Without a stream weights are left uninitialised, to be loaded.
+    Without a stream weights are left uninitialised, to be loaded, and biases are 0.
     """
     each: Sequence[float | None] = gains or [None] * (len(sizes) - 1)
     pairs = zip(sizes[:-1], sizes[1:], each, strict=True)
@@ -76,7 +76,10 @@ class Trunk(nn.Module):
 
 
 def lstm(inputs: int, units: int, stream: torch.Generator | None) -> nn.LSTM:
-    """Return one LSTM layer with orthogonal weights, all four gates together, and biases of 0."""
+    """Return one LSTM layer with orthogonal weights, all four gates together, and biases of 0.
+
+    `stream` draws the weights; None stands for torch's global stream.
+    """
     layer = _allocate(nn.LSTM(inputs, units, device="meta"))
     for name, parameter in layer.named_parameters():
         if name.startswith("weight"):
@@ -103,7 +106,7 @@ class ActingTrunk:
         return _rebuild_trunk, (self._architecture, weights)
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Copy those weights (name → array) whose names begin with ``trunk.``."""
+        """Copy those weights (name → array) whose names begin with ``trunk.``; ignore others."""
         with torch.no_grad():
             for name, parameter in self._trunk.named_parameters():
                 weight = np.require(weights[f"trunk.{name}"], requirements="W")
@@ -145,7 +148,7 @@ def _initialise(
     """Return a layer of the meta device with memory and initial weights drawn from `stream`.
 
     A `gain` is that of orthogonal weights with biases 0; None means uniform weights and biases.
-    Without a stream they are left uninitialised, to be loaded.
+    Without a stream weights are left uninitialised, to be loaded, and biases are 0.
     """
     layer = _allocate(layer)
     if layer.bias is not None:

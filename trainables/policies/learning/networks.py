@@ -90,7 +90,7 @@ class Networks(nn.Module):
 
     @cached_property
     def by_name(self) -> dict[str, nn.Parameter]:
-        """Name → parameter, the networks' own objects."""
+        """Name → parameter, the networks' own objects, as they were at the first access."""
         return dict(self.named_parameters())
 
     def saved_tensors(self) -> Mapping[str, Tensor]:
@@ -248,14 +248,18 @@ class ActorCritic(Stochastic):
             )
 
     def value(self, observations: Tensor) -> Tensor:
-        """Return the values (B,) of filtered observations: (B, D), or (B, H, W, C) for images."""
+        """Return the values (B,) of filtered observations: (B, D), or (B, H, W, C) for images.
+
+        Raises ValueError if the networks have an LSTM.
+        """
         features, _ = split(observations, self.architecture.masks)
         return self._run(self.critic, self._features(features, None)).squeeze(-1)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Return the actor's outputs (B, …) and values (B,) of filtered observations (B, *S).
 
-        It is for networks without an LSTM.
+        Logits of choices that an action mask forbids are `NO_CHOICE`. Raises ValueError if the
+        networks have an LSTM.
         """
         rows, valid = split(observations, self.architecture.masks)
         features = self._features(rows, None)
@@ -265,7 +269,11 @@ class ActorCritic(Stochastic):
     def evaluate(
         self, observations: Tensor, actions: Tensor, sequences: SequenceLayout | None = None
     ) -> Evaluated:
-        """Return the same as `Stochastic.evaluate`; shared layers run only once."""
+        """Return log-probabilities and entropies of actions, and values, with gradients.
+
+        Arguments are those of `Stochastic.evaluate`: rows of a batch, and their sequences for an
+        LSTM, without which ValueError is raised if there is one. Shared layers run only once.
+        """
         rows, valid = split(observations, self.architecture.masks)
         features = self._features(rows, sequences)
         units = self._run_hidden(self.actor, features)
@@ -276,7 +284,8 @@ class ActorCritic(Stochastic):
     def _features(self, observations: Tensor, sequences: SequenceLayout | None) -> Tensor:
         """Run shared layers and LSTM, if any, on observations (B, …); return their outputs (B, F).
 
-        `sequences` assigns rows to sequences for the LSTM; None without one.
+        `sequences` assigns rows to sequences for the LSTM; None without one. Without any such
+        layers these are the observations, images as flat rows of float32.
         """
         if self.trunk is not None:
             features: Tensor = self.trunk(observations)

@@ -13,7 +13,10 @@ from trainables.policies.policy import Scalar
 
 
 def initial_moments(weight: Tensor, config: OptimizerConfig) -> dict[str, Tensor]:
-    """Return the optimiser's moments of a weight before its first update: name → zeros."""
+    """Return the optimiser's moments of a weight before its first update: name → zeros.
+
+    ``step`` is a number (), all others have the weight's shape.
+    """
     none = torch.zeros((), device=weight.device)
     return {
         name: none if name == "step" else torch.zeros_like(weight) for name in MOMENTS[config.name]
@@ -31,7 +34,8 @@ def move(
     """Make one step of the optimiser `config`: update weights and moments in place.
 
     There are one gradient and one dict of moments (name → tensor) per weight. `rate` is the
-    learning rate; with Adam it may be a tensor (). If the tensor `failed` () is 1, nothing changes.
+    learning rate; with Adam it may be a tensor () that is not fetched from the device. If the
+    tensor `failed` () is 1, nothing changes; None means that the step is always made.
     """
     kept = {name: [one[name] for one in moments] for name in MOMENTS[config.name]}
     if config.name in ("adam", "adamw"):
@@ -82,7 +86,7 @@ def _adam(
     config: OptimizerConfig,
     failed: Tensor | None,
 ) -> None:
-    """Make one step of Adam or AdamW, in place; nothing changes if `failed` () is 1.
+    """Make one step of Adam or AdamW, in place; nothing changes if the tensor `failed` () is 1.
 
     There is one gradient per weight; `moments` is name → list with one tensor per weight.
     """

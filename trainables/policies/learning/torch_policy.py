@@ -44,6 +44,9 @@ class TorchPolicy(Policy):
             workers.
         config: settings of the only optimiser; or prefix of parameter names → settings of the
             optimiser of these parameters. Parameters that match no prefix are not updated.
+
+    Raises:
+        ValueError: a parameter matches two prefixes.
     """
 
     def __init__(
@@ -120,17 +123,18 @@ class TorchPolicy(Policy):
     def require_finite(self) -> None:
         """Raise NotFiniteError if a step since the last call was not finite; waits for the device.
 
-        The weights are those before that step.
+        The weights are those before that step; steps after this call change them again. Does
+        nothing unless `defer_checks` was called.
         """
         if self._failed is not None and self._failed.item():
             self._failed.zero_()
             raise NotFiniteError.of_learning("the loss, or the gradient's norm, is not finite")
 
     def make_device_actor(self, frames: "DeviceObservations") -> Actor:
-        """Return an actor that runs these networks on their device.
+        """Raise NotImplementedError here; policies with such an actor override this method.
 
-        `frames` is the store of the observations that it acts on. Raises NotImplementedError if
-        this kind of policy has no such actor.
+        They return an actor that runs these networks on their device. `frames` is the store of the
+        observations that it acts on.
         """
         raise NotImplementedError(f"{type(self).__name__} acts in numpy alone; set act_on: cpu")
 
@@ -144,7 +148,8 @@ class TorchPolicy(Policy):
     ) -> Scalar:
         """Make one gradient step of one optimiser; return the norm of the gradient before clipping.
 
-        Gradients are summed over all ranks first, if `reduce` is set.
+        The gradients of all parameters are computed anew; those of this optimiser are summed over
+        all ranks first, if `reduce` is set. With `defer_checks` the norm is a tensor ().
 
         Args:
             loss: scalar to minimise.
@@ -163,7 +168,8 @@ class TorchPolicy(Policy):
     def compute_gradients(self, loss: Tensor) -> dict[str, NDArray[Any]]:
         """Return parameter → copied gradient of `loss`; parameters without a gradient are absent.
 
-        Raises NotFiniteError if the loss is NaN or infinite.
+        They replace the gradients stored in the parameters. Raises NotFiniteError if the loss is
+        NaN or infinite, unless `defer_checks` was called.
         """
         self._backward(loss)
         gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
@@ -174,10 +180,12 @@ class TorchPolicy(Policy):
     ) -> Scalar:
         """Make one step of the only optimiser with gradients (parameter → array).
 
-        Returns their norm before clipping to `grad_clip`; None for no clipping.
+        Parameters that are absent do not change, and nothing is summed over ranks. Returns the norm
+        of the gradients before clipping to `grad_clip`; None for no clipping.
 
         Raises:
-            NotFiniteError: as `minimise`.
+            NotFiniteError: a gradient is NaN or infinite; the weights are unchanged. With
+                `defer_checks` it is `require_finite` that raises it.
         """
         self._latest_loss = None
         for name, parameter in self._parameters.items():
@@ -222,15 +230,16 @@ class TorchPolicy(Policy):
     def moments(self, name: str) -> dict[str, Any]:
         """Return the optimiser's moments of one parameter as tensors; empty before its first step.
 
-        The dict is the one that the optimiser uses, so a caller may put tensors there.
+        The dict is the one that the optimiser uses, so a caller may put tensors there. For a
+        parameter that no optimiser updates it is a new, empty one.
         """
         return self._moments.get(name, {})
 
     def descend(self, learning_rate: Scalar, grad_clip: float | None, part: str = "") -> Scalar:
         """Make one step of one optimiser with the gradients stored in the parameters.
 
-        Returns their norm before clipping to `grad_clip`; None for no clipping. `part` is the
-        prefix of the parameters that the optimiser updates.
+        The gradients are clipped in place. Returns their norm before clipping to `grad_clip`; None
+        for no clipping. `part` is the prefix of the parameters that the optimiser updates.
 
         Raises NotFiniteError if a gradient is NaN or infinite, as in `minimise`.
         """
@@ -245,8 +254,8 @@ class TorchPolicy(Policy):
     def _checked(self, total: Tensor) -> Scalar:
         """Check the norm `total` () of a gradient, and return it as a number.
 
-        Raises NotFiniteError if it is NaN or infinite. With `defer_checks` the failure is only
-        noted on the device, and the tensor is returned.
+        Raises NotFiniteError if it is NaN or infinite. With `defer_checks` a failure, also of the
+        stored loss, is only noted on the device, and the tensor is returned.
         """
         if self._failed is None:
             norm = float(total.item())
@@ -261,7 +270,8 @@ class TorchPolicy(Policy):
     def _step(self, part: str, learning_rate: Scalar) -> None:
         """Update those parameters of one optimiser that have a gradient, and its moments.
 
-        Moments are created in a parameter's first step. `part` is the prefix of the parameters.
+        Moments are created in a parameter's first step. Nothing is updated after a step that was
+        found not finite on the device. `part` is the prefix of the parameters.
         """
         moved = {name: p for name, p in self._groups[part].items() if p.grad is not None}
         for name, parameter in moved.items():
@@ -283,12 +293,15 @@ class TorchPolicy(Policy):
         return self._configs[part]
 
     def gradients(self) -> dict[str, NDArray[Any]]:
-        """Return parameter → gradient of the latest step, as applied; empty before the first."""
+        """Return parameter → gradient stored in it: that of the latest step, after clipping.
+
+        Parameters without one are absent. On the CPU the arrays share the parameters' memory.
+        """
         found = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
         return {name: gradient.cpu().numpy() for name, gradient in found.items()}
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        """Return name → copy of each tensor of the networks."""
+        """Return name → copied array of each tensor that a checkpoint contains."""
         return {name: self._copy(it, name) for name, it in self.model.saved_tensors().items()}
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
@@ -324,7 +337,11 @@ class TorchPolicy(Policy):
         return known[2].copy()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`; raises ValueError for another kind of policy."""
+        """Restore a state of `get_state`, and increase `generation` by 1.
+
+        Weights are copied in place; moments are new tensors. Raises ValueError, with nothing
+        changed, if the state is that of other networks or of another kind of optimiser.
+        """
         self._check_fits(state)
         self.generation += 1
         self.model.load_weights(state["weights"])
@@ -336,7 +353,10 @@ class TorchPolicy(Policy):
                 }
 
     def _check_fits(self, state: Mapping[str, Any]) -> None:
-        """Raise ValueError if names, shapes or dtypes in `state` are not those of this policy."""
+        """Raise ValueError if names, shapes or dtypes in `state` are not those of this policy.
+
+        They are compared for weights and for the optimisers' moments.
+        """
         kept = {
             name: (tuple(one.shape), str(one.dtype).removeprefix("torch."))
             for name, one in self.model.saved_tensors().items()
@@ -380,7 +400,10 @@ class ActorCriticPolicy(TorchPolicy):
         return DeviceActor(model.layout, model.architecture, exploration, run, frames)
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the log-probabilities (R,) of actions for filtered observations (R, *S)."""
+        """Return the log-probabilities (R,) of actions for filtered observations (R, *S).
+
+        Raises ValueError if the networks have an LSTM.
+        """
         seen, taken = (torch.from_numpy(one).to(self.device) for one in (observations, actions))
         with torch.no_grad(), self.autocast():
             found: NDArray[Any] = self.model.evaluate(seen, taken, None).logp.cpu().numpy()
@@ -389,7 +412,8 @@ class ActorCriticPolicy(TorchPolicy):
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Return the bytes of an ONNX file: preprocessing, frozen filter, networks, greedy action.
 
-        Raises ExportError if the distribution of actions is the user's own code.
+        Raises ExportError if the distribution of actions is the user's own code, or torch or ONNX
+        cannot write the networks or a connector, and ConfigError for a user's own filter.
         """
         if (own := self.model.architecture.distribution) is not None:
             why = "is your own code, which files of these formats cannot contain"
@@ -405,7 +429,8 @@ class ActorCriticPolicy(TorchPolicy):
 def send_together(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
     """Return arrays by name as tensors on a device, sent in one transfer of all their bytes.
 
-    To a GPU the transfer is from pinned memory, so this process does not wait for it.
+    Arrays may have different shapes and dtypes. To a GPU the transfer is from pinned memory, so
+    this process does not wait for it.
     """
     ends = np.cumsum([-(-one.nbytes // ALIGNED) * ALIGNED for one in arrays.values()], dtype=int)
     whole = int(ends[-1]) if len(ends) else 0
@@ -431,7 +456,8 @@ def build_policy(
 ) -> ActorCriticPolicy:
     """Return a policy of these networks, (layout of the actions, architecture).
 
-    The initial weights are determined by `seed`.
+    The initial weights are determined by `seed`. Raises ConfigError if the architecture names a
+    user's module that cannot be made.
     """
     model: ActorCritic | OwnActorCritic
     if networks[1].custom_model is not None:

@@ -49,6 +49,9 @@ def export(
 ) -> Path:
     """Write the policy's file into `folder`, complete and checked or not at all; return its path.
 
+    A former file is replaced. With the format safetensors, the program that reads the file is
+    copied beside it as `formats.READER`.
+
     Args:
         inference: the trainer's own policy for acting, with which the file is compared.
         recent: preprocessed observations (n, *S) from training; zeros are used if there are none.
@@ -57,8 +60,9 @@ def export(
 
     Raises:
         NotFiniteError: the weights or the filter have NaN or infinity.
-        ExportError: the policy cannot be written in this format, or the file returns other numbers
-            or other greedy actions.
+        ConfigError: the observation filter is a user's own.
+        ExportError: the policy cannot be written in this format, as with a user's preprocessor, or
+            the file returns other numbers or other greedy actions.
     """
     if (own := inference.spaces.preprocessor_path) is not None:
         why = "is your own code, which files of these formats cannot contain"
@@ -88,8 +92,9 @@ def export(
 def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> None:
     """Compare a file's outputs with the policy's on preprocessed observations (n, *S).
 
-    They are compared in one batch, and in batches of 1 and 64; with a recurrent state also as one
-    sequence. `run` calls the file; it gets the raw observations from which these were made.
+    They are compared in one batch, and in batches of 1 and 64; with states, such as those of an
+    LSTM or a frame stack, also as one sequence. `run` calls the file; it gets the raw observations
+    from which these were made.
 
     Raises ExportError if the file returns other numbers or other greedy actions.
     """
@@ -222,8 +227,9 @@ def _describe_leaves(
 ) -> dict[str, Any]:
     """Return name of each leaf of a space → ``shape``, ``dtype`` and ``path``.
 
-    A leaf is a part of a Tuple or Dict; ``path`` has the keys that lead to it. Names begin with
-    `name`, and `kind` returns the dtype of a leaf.
+    A leaf is a part of a Tuple or Dict, or the space itself; ``path`` has the keys that lead to a
+    part, and is left out for a space without parts. Names begin with `name`, and `kind` returns the
+    dtype of a leaf.
     """
     named = named_leaves(space, name).items()
     return {
@@ -357,7 +363,10 @@ def _require_finite(policy: Policy, filtering: Filtering) -> None:
 
 
 def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
-    """Return an action space as plain data: its kind, sizes, bounds and parts."""
+    """Return an action space as plain data: its kind, sizes, bounds and parts.
+
+    Bounds are flat lists, with None for an infinite one.
+    """
     if isinstance(space, spaces.Dict):
         parts: Any = {name: _describe_space(part) for name, part in space.spaces.items()}
         return {"kind": "Dict", "spaces": parts}

@@ -38,7 +38,9 @@ _SHAPE_INPUTS = {
 def load_model(path: Path) -> Run:
     """Return the policy in a file as a function; the suffix of the file's name decides its format.
 
-    Loading a program of torch.export may run code that it contains.
+    Other suffixes than ``.safetensors`` and ``.pt2`` stand for ONNX. Loading a program of
+    torch.export may run code that it contains. Raises ValueError if a safetensors file holds no
+    graph, or an unknown operation.
     """
     if path.suffix == ".safetensors":
         return plain.load(path)
@@ -52,7 +54,10 @@ def load_model(path: Path) -> Run:
 
 
 def _open_program(path: Path) -> Run:
-    """Load a program of torch.export, and return it as a function of numpy arrays by name."""
+    """Load a program of torch.export, and return it as a function of numpy arrays by name.
+
+    Loading may run code that the file contains.
+    """
     import torch
 
     program = torch.export.load(path).module()
@@ -68,7 +73,8 @@ def _open_program(path: Path) -> Run:
 def write(graph: bytes, path: Path) -> None:
     """Write a serialised ONNX model to `path` in the format that the suffix stands for.
 
-    Raises ExportError if the format does not support an operation of the graph.
+    Other suffixes than ``.safetensors`` and ``.pt2`` stand for ONNX. Raises ExportError if the
+    format does not support an operation of the graph, or torch cannot export it.
     """
     if path.suffix == ".safetensors":
         from safetensors.numpy import save_file
@@ -86,13 +92,15 @@ def _describe_graph(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return an ONNX graph as plain data, as `plain.run` takes it, and its constants by name.
 
+    Constants that became attributes of nodes, such as shapes and axes, are left out.
+
     Args:
         graph: serialised ONNX model.
         operations: operation → function, those that the format supports.
         name: name of the format, for errors.
 
     Raises:
-        ExportError: an operation is not supported.
+        ExportError: an operation is not supported, or its shape or axes are computed.
     """
     import onnx
     from onnx import helper, numpy_helper
@@ -155,7 +163,8 @@ def _unsupported_parts(
 def _write_program(graph: bytes, path: Path) -> None:
     """Write the graph as a program of torch.export with a free number of rows.
 
-    Raises ExportError if torch cannot export the graph.
+    Raises ExportError if the graph has an operation without a function in torch, or torch cannot
+    export it.
     """
     import onnx
     import torch

@@ -153,7 +153,10 @@ def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
 
 
 def build(model: ActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """Return the bytes of an ONNX model of an actor and a critic, from observation to action."""
+    """Return the bytes of an ONNX model of an actor and a critic, from observation to action.
+
+    Raises ExportError for a connector, and ConfigError for a filter, that ONNX cannot contain.
+    """
     graph = GraphBuilder()
     x = _connect_observations(graph, spaces_, connectors)
     forbidden = _mask_offsets(graph, spaces_)
@@ -169,7 +172,11 @@ def build(model: ActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> byt
 
 
 def build_own(model: OwnActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """Return the bytes of an ONNX model of an actor and critic that are a user's torch module."""
+    """Return the bytes of an ONNX model of an actor and critic that are a user's torch module.
+
+    Raises ExportError for a module or connector, and ConfigError for a filter, that ONNX cannot
+    contain.
+    """
     graph, layout = GraphBuilder(), model.layout
     x = _connect_observations(graph, spaces_, connectors)
     inline(graph, model.module, x, model.architecture.shape, ["head", "value"])
@@ -187,7 +194,8 @@ def build_q(
 ) -> bytes:
     """Return the bytes of an ONNX model of a Q-network without noise.
 
-    The output ``action_logits`` are the values of the choices.
+    The output ``action_logits`` are the values of the choices, ``value`` is the highest one. Raises
+    ExportError for a connector, and ConfigError for a filter, that ONNX cannot contain.
     """
     graph, layout = GraphBuilder(), spaces_.layout
     x = _connect_observations(graph, spaces_, connectors)
@@ -213,7 +221,11 @@ def build_q(
 
 
 def build_own_q(module: torch.nn.Module, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """Return the bytes of an ONNX model of a Q-network that is a user's torch module."""
+    """Return the bytes of an ONNX model of a Q-network that is a user's torch module.
+
+    Raises ExportError for a module or connector, and ConfigError for a filter, that ONNX cannot
+    contain.
+    """
     graph = GraphBuilder()
     x = _connect_observations(graph, spaces_, connectors)
     inline(graph, module, x, spaces_.observation_shape, ["q"])
@@ -273,7 +285,8 @@ class BoundedActor(Protocol):
 def build_bounded(model: BoundedActor, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
     """Return the bytes of an ONNX model of an actor without a critic.
 
-    The action is the squashed mean, scaled to the bounds.
+    The action is the squashed mean, scaled to the bounds, or the most probable choice. Raises
+    ExportError for a connector, and ConfigError for a filter, that ONNX cannot contain.
     """
     graph, layout, limits = GraphBuilder(), model.layout, model.limits
     x = _connect_observations(graph, spaces_, connectors)
@@ -317,7 +330,11 @@ def _serialise(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> b
 
 
 def _connect_observations(graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors) -> str:
-    """Add the preprocessing of observations, filter included; return the networks' input."""
+    """Add the preprocessing of observations, filter included; return the name of the result.
+
+    Connectors may add inputs and outputs, such as earlier frames. Raises ExportError for a
+    connector, and ConfigError for a filter, that ONNX cannot contain.
+    """
     graph.is_exact = connectors.is_exact
     x = _observations(graph, spaces_)
     for i, one in enumerate(connectors.before):
@@ -338,8 +355,7 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector
     """Add a frame stack to observations `x` (N, D); return the name of the stacked ones.
 
     Earlier frames are the input ``frames_in_<number>`` and the output ``frames_out_<number>``.
-    Raises ExportError if the
-    connector is not a frame stack of vectors.
+    Raises ExportError if the connector is not a frame stack of vectors.
     """
     input_name, output, size = f"frames_in_{number}", f"frames_out_{number}", connector.memory_size
     shape = connector.observation_space.shape
@@ -403,7 +419,7 @@ def _prepend_previous_action(
 def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
     """Add the conversion of raw observations; return the name of rows (N, D) or images.
 
-    Images are (N, H, W, C).
+    Images are (N, H, W, C). An action mask, the last part of an observation, is left out.
     """
     raw, settings = spaces_.raw, spaces_.image_settings
     if isinstance(raw, spaces.Box) and (seen := choose_view(raw, settings)).axes:
@@ -460,7 +476,8 @@ def _leaf_features(
 def _filter(graph: GraphBuilder, rows: str, filtering: Filtering) -> str:
     """Add the frozen filter: (x - mean) / (std + ε), clipped; return the name of its output.
 
-    It computes in float64, since a mean may be large compared with its deviation.
+    It computes in float64, since a mean may be large compared with its deviation. Returns `rows`
+    itself if there is no filter.
 
     Raises ConfigError if the filter is a user's own.
     """
@@ -485,9 +502,9 @@ def _filter(graph: GraphBuilder, rows: str, filtering: Filtering) -> str:
 
 
 def _scale_pixels(graph: GraphBuilder, x: str, spaces_: EnvSpaces) -> str:
-    """Add the scaling of images `x` to float32 of at most 1.
+    """Add the scaling of images `x` to float32 of at most 1; return the name of the result.
 
-    Return its name, or `x` for vectors.
+    Returns `x` itself for vectors, and for images that have this form already.
     """
     if not is_image(spaces_.network_input):
         return x

@@ -37,7 +37,8 @@ def inline(
 ) -> None:
     """Add a torch module to a graph of a policy, traced by torch's ONNX exporter.
 
-    `rows` is the name of its input (N, *shape) in the graph, `outputs` those of its outputs.
+    `rows` is the name of its input (N, *shape) in the graph, `outputs` those of its outputs. A copy
+    on the CPU in evaluation mode is traced; the module does not change.
 
     Raises ExportError if torch's exporter cannot write the module, or the module has branches.
     """

@@ -35,7 +35,7 @@ class Distribution(Protocol):
     """Protocol of a user's distribution of actions, made for B rows of the actor's outputs."""
 
     def sample(self) -> "Tensor":
-        """Return random actions (B, K)."""
+        """Return random actions (B, K), drawn from torch's global stream and no other."""
 
     def greedy(self) -> "Tensor":
         """Return the actions (B, K) of an evaluation."""
@@ -77,7 +77,10 @@ class OwnDistribution:
         return cls(path, space, inputs)
 
     def load_class(self) -> "Callable[[Tensor], Distribution]":
-        """Load the user's class; return a function that makes a distribution of inputs (B, P)."""
+        """Load the user's class; return a function that makes a distribution of inputs (B, P).
+
+        Raises ConfigError if the class cannot be loaded.
+        """
         make = load_callable(PLACE, self.path, "a class of distributions")
         return lambda inputs: make(inputs, self.space)
 
@@ -99,7 +102,8 @@ class OwnSampling(StochasticSampling):
     ) -> tuple[Actions, Array]:
         """Return actions (N, …), drawn with `stream`, and log-probabilities (N,).
 
-        `head` (N, P) are the actor's outputs. Without a stream the actions are the greedy ones.
+        `head` (N, P) are the actor's outputs; `log_std` is not used. Without a stream the actions
+        are the greedy ones.
         """
         if stream is None and len(head) > 1:  # each alone, so that no bit depends on other rows
             rows = [self.draw(row[None], log_std, None) for row in head]
@@ -159,7 +163,10 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
 
 
 def _sample_with_fixed_seed(distribution: Distribution) -> "Tensor":
-    """Return a sample of the distribution, drawn from a fixed seed."""
+    """Return a sample of the distribution, drawn from a fixed seed, without its gradient.
+
+    Torch's global stream is restored afterwards.
+    """
     with rng.seed_torch_from(rng.generator(0, "tried")):
         return distribution.sample().detach()
 

@@ -73,9 +73,10 @@ class OwnActorCritic(Stochastic):
     def evaluate(
         self, observations: Tensor, actions: Tensor, sequences: SequenceLayout | None = None
     ) -> Evaluated:
-        """Return log-probabilities, entropies and values, each (B,), as `Stochastic.evaluate`.
+        """Return log-probabilities and entropies of actions, and values, with gradients.
 
-        `sequences` is ignored, since the module has no memory.
+        Each is (B,); entropies are one number () if all are equal. `sequences` is ignored, since
+        the module has no memory.
         """
         head, values = self(observations)
         return Evaluated(*self._logp_entropy(head, actions, head), values)
@@ -193,8 +194,8 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
         outputs: number of outputs of its head.
 
     Raises:
-        ConfigError: the module cannot be made, is not a torch module, has nothing to train, or has
-            other parameters than float32.
+        ConfigError: the module cannot be made, is not a torch module, has nothing to train, has
+            other parameters than float32, or has state other than tensors.
     """
     settings = _require_own_module(architecture)
     make = load_callable(PLACE, settings.path, "a torch module")
@@ -250,8 +251,8 @@ def check(architecture: Architecture, outputs: int, *columns: str) -> nn.Module:
 def check_learning_rows(architecture: Architecture, module: nn.Module, key: str, rows: int) -> None:
     """Raise ConfigError if batches have one row and the module cannot be trained on one row.
 
-    `rows` is the number of rows of a batch, `key` the setting that determines it. The module is set
-    to training mode.
+    `rows` is the number of rows of a batch, `key` the setting that determines it. With more than
+    one row nothing is done. With one the module is set to training mode and called.
     """
     if rows > 1:
         return
@@ -277,7 +278,7 @@ def _try_module(
 ) -> dict[str, Tensor]:
     """Call a user's module; return name → output (B, …), with the names and shapes `expected`.
 
-    Raises ConfigError for wrong shapes, dtypes or NaN.
+    Raises ConfigError if the call fails, and for wrong shapes, dtypes, NaN or infinity.
     """
     given = _call_module(settings, module, rows)
     shapes = [tuple(one.shape) for one in given]
@@ -299,6 +300,7 @@ def _call_module(settings: OwnModule, module: nn.Module, rows: Tensor) -> tuple[
     """Return a user's module's outputs for rows (B, *S), as a tuple.
 
     Raises ConfigError if the call fails, draws from a global random stream, or returns no tensors.
+    The global streams are restored afterwards.
     """
     with rng.preserve_global():
         before = rng.capture_global()

@@ -112,7 +112,10 @@ class QActor(Actor):
             self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights of `load`, transposed: name → array; empty before `load`."""
+        """Return the weights of `load`, transposed: name → array; empty before `load`.
+
+        The arrays are the actor's own.
+        """
         return dict(self._weights)
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
@@ -133,8 +136,9 @@ class QActor(Actor):
     def single_env_decider(self, draws: np.random.Generator) -> Decider | None:
         """Return an object that chooses one environment's actions faster than `act`.
 
-        It draws from `draws`. Returns None unless the network is plain, observations are vectors
-        and exploration is epsilon-greedy.
+        It draws from `draws`, with the current weights and ε. Returns None unless the network is
+        plain (neither noisy nor dueling, and without distributions of values), observations are
+        vectors without an action mask, and `explore` is True and epsilon-greedy.
         """
         of, greedy = self._architecture, self._greedy
         plain = type(self) is QActor and self._takes_vectors and not self._masks
@@ -149,7 +153,11 @@ class QActor(Actor):
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """Choose the action of each row as if it were alone, as `Actor.act_each`."""
+        """Choose the action of each row as if it were alone; return actions (N,) and `memory`.
+
+        No bit of an action depends on other rows. A row explores if it has a stream and `explore`
+        is True, else it gets the best action.
+        """
         if self.acts_by_row or any(streams):
             pairs = zip(observations, streams, strict=True)
             return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
@@ -161,7 +169,11 @@ class QActor(Actor):
     def _choose(
         self, observations: NDArray[Any], stream: np.random.Generator | None
     ) -> NDArray[Any]:
-        """Return choices (N,) for filtered observations (N, *S); they explore as `act` says."""
+        """Return choices (N,) for filtered observations (N, *S).
+
+        They explore if there is a stream and `explore` is True: with noisy layers if the network
+        has any, else with parameter noise or epsilon-greedily. Else they are the best choices.
+        """
         if stream is None or not self.explore:
             best: NDArray[Any] = self._values(observations, {}).argmax(axis=-1)
             return best
@@ -273,7 +285,7 @@ class GreedySingleEnvDecider:
     def choose(self, step: int, row: Array) -> Any:
         """Return the choice, an int64, for the filtered observation `row` (1, D).
 
-        `step` is not used.
+        Each call draws two random numbers, also if the choice is the best one. `step` is not used.
         """
         explores = self._stream.random() < self._epsilon
         anything = self._stream.integers(0, len(self._choices))
@@ -295,5 +307,8 @@ class GreedySingleEnvDecider:
         return self._choices[choice]
 
     def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """Return ``actions`` (T,) of these steps, as `choose` returned them."""
+        """Return ``actions`` (T,): `chosen`, the results of `choose`, as an int64 array.
+
+        `steps` is not used.
+        """
         return {"actions": np.array(chosen, dtype=np.int64)}

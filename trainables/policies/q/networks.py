@@ -64,7 +64,10 @@ class QNetwork(Networks):
         return state[:, None] + out - out.mean(1, keepdim=True)
 
     def values(self, outputs: Tensor) -> Tensor:
-        """Return the value of each choice (B, A) for `outputs` (B, A, Z)."""
+        """Return the value of each choice (B, A) for `outputs` (B, A, Z).
+
+        It is the mean of the choice's distribution if values have one, else the output itself.
+        """
         if not self.architecture.support:
             return outputs.squeeze(2)
         return outputs.softmax(2) @ self._support
@@ -77,8 +80,9 @@ class QNetwork(Networks):
     def project(self, probabilities: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
         """Return the distribution (B, Z), on the atoms, of rewards + discounts · value.
 
-        `probabilities` (B, Z) are those of the value's atoms, as in Bellemare 2017; `discounts`
-        (B,) are 0 where nothing is bootstrapped.
+        `probabilities` (B, Z) are those of the value's atoms, as in Bellemare 2017; `rewards` and
+        `discounts` are (B,), discounts 0 where nothing is bootstrapped. Results beyond the outer
+        atoms are counted at these.
         """
         lowest, highest = self.architecture.support[0], self.architecture.support[-1]
         moved = (rewards[:, None] + discounts[:, None] * self._support).clamp(lowest, highest)
@@ -106,7 +110,10 @@ class QNetwork(Networks):
         return x
 
     def _make_noise_layers(self, sizes: tuple[int, ...]) -> nn.ModuleList:
-        """Return layers of the widths `sizes`, whose weights are the deviations of noise."""
+        """Return layers of the widths `sizes`, whose weights and biases are deviations of noise.
+
+        Each begins with the setting `noisy` divided by √inputs.
+        """
         layers = perceptron(sizes, [1.0] * (len(sizes) - 1), None)
         with torch.no_grad():
             for layer, inputs in zip(layers, sizes[:-1], strict=True):
@@ -148,7 +155,7 @@ class Target:
             ours.copy_(theirs)
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``weights`` of the target network by name."""
+        """Return ``weights``: name → copied array of the target network."""
         return {"weights": self.network.weights()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
