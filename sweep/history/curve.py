@@ -30,14 +30,14 @@ class Point(NamedTuple):
     """Value at this iteration of the result that the spec names as `time_attr` (the horizontal
     axis: iterations, environment steps or seconds)."""
     value: float | None
-    """Value of the metric; None if the result lacks it."""
+    """Value of the metric, perhaps NaN; None if the result has no number for it."""
     others: tuple[float | None, ...] = ()
     """Values of the results in `Objective.other_results`: those of further objectives, then of
     constraints; None for one that the result lacks."""
     seconds: float = 0.0
-    """Duration of the iteration in seconds."""
+    """Duration of the iteration in seconds; 0 if the result lacks it."""
     steps: float = 0.0
-    """Number of environment steps in the iteration."""
+    """Number of environment steps in the iteration; 0 if the result lacks it."""
 
     @classmethod
     def from_row(cls, row: Row, objective: "Objective") -> "Point":
@@ -138,10 +138,10 @@ def readings(
 
 
 def _interpolate(before: Point | None, after: Point, level: float) -> Reading:
-    """Return the value at `level`, which lies after `before` and at or before `after`.
+    """Return the reading at `level`, which lies after `before` and at or before `after`.
 
-    The value is interpolated linearly. It is that of `after`, unchanged, if there is no point
-    before or one of both values is infinite.
+    The value is interpolated linearly. It is that of `after`, taken at its own `time`, if there is
+    no point before or one of both values is infinite.
     """
     late = after.value or 0.0
     if before is None or after.time == level:

@@ -40,7 +40,7 @@ class HoldChanged:
 
 @dataclass(frozen=True)
 class Suspended:
-    """A user paused or resumed the whole sweep. A new driver resumes it too."""
+    """A user paused or resumed the whole sweep. The beginning of a new term ends a pause too."""
 
     kind: ClassVar[str] = "suspend"
     is_suspended: bool
@@ -191,8 +191,9 @@ FINISHED = frozenset({Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FA
 def group_status(statuses: Sequence[Status]) -> Status:
     """Return the status of a trial from those of its replicas.
 
-    RUNNING if any replica runs; else PAUSED if one has not finished (or the status that all share);
-    else FAILED, PRUNED or STOPPED if any replica is, in this order; COMPLETED only if all are.
+    It is the status that all share, if they do. Otherwise it is RUNNING if any replica runs, PAUSED
+    if none runs and one has not finished, and else FAILED, PRUNED or STOPPED, the first of these
+    that a replica has. `statuses` must not be empty.
     """
     if len(statuses) == 1:
         return statuses[0]
@@ -259,7 +260,7 @@ class Saved:
     size: int
     """Size in bytes, including the segment files to which it refers."""
     value: float | None = None
-    """Value of the metric at that iteration; None if it was not reported there."""
+    """Value of the metric at that iteration; None if it was not reported or not finite there."""
 
 
 @dataclass(frozen=True)
@@ -525,7 +526,10 @@ class Closed:
 
     @property
     def new_rows(self) -> tuple[Row, ...]:
-        """Rows after `reported_to`, which no `Reported` of the slice had."""
+        """Rows after iteration `reported_to`, which no `Reported` of the slice had.
+
+        If `reported_to` is None, these are all rows.
+        """
         upto = self.reported_to
         return self.rows if upto is None else tuple(r for r in self.rows if r.iteration > upto)
 

@@ -86,7 +86,10 @@ def _remaining_error(error: float, noise: float, further_seeds: int) -> float:
 
 
 def _tail_probability(mean: float, deviation: float, reach: float) -> float:
-    """Return the probability that |x| exceeds `reach` for x ~ Normal(`mean`, `deviation`)."""
+    """Return the probability that |x| exceeds `reach` for x ~ Normal(`mean`, `deviation`).
+
+    `mean` must be at least 0; `deviation` may be 0.
+    """
     if deviation == 0:
         return float(mean > reach)
     sides = ((reach - mean) / deviation, (reach + mean) / deviation)
@@ -160,7 +163,8 @@ class _TrialScores(NamedTuple):
 def _extract_scores(trial: Trial) -> _TrialScores | None:
     """Return the properties of a trial for the model.
 
-    Returns None if it has no score or one is not finite.
+    They contain the scores of its pauses and its end so far, or its present score if there is no
+    such. Returns None if it has no score or one is not finite.
     """
     if trial.score is None:
         return None
@@ -185,7 +189,10 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
 
 
 def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
-    """Return the scores of a pause or end of a trial, each multiplied by `sign` (+1 or -1)."""
+    """Return the scores of a pause or end of a trial, each multiplied by `sign` (+1 or -1).
+
+    Seeds without a score are left out.
+    """
     scores = tuple(sign * score for score in milestone.scores if score is not None)
     curves = tuple(sign * mean for mean in milestone.curve_means if mean is not None)
     is_complete = len(curves) == len(scores)
@@ -243,9 +250,10 @@ class Expectations(Summary):
             self._fit = None
 
     def expected(self, trial: Trial) -> Expected | None:
-        """Return the expected score of a trial's settings; None if the trial has no score yet.
+        """Return the expected score of a trial's settings; None if it has no finite score yet.
 
-        With fewer than `FEWEST` trials it is the mean of the trial's own scores.
+        With fewer than `FEWEST` trials it is the mean of the scores of the trial's seeds, without
+        an error. The model is fitted first if a trial has changed.
         """
         seen = self._of.get(trial.number)
         if seen is None:
@@ -263,23 +271,23 @@ class Expectations(Summary):
 
     @property
     def is_random(self) -> bool:
-        """False if the results of all trials are known to depend on no random number."""
+        """True if results may depend on random numbers.
+
+        It is False if a trial is known to depend on none, and no trial is known to depend on some.
+        """
         return self._random[True] > 0 or not self._random[False]
 
     @property
     def order(self) -> Sequence[int]:
-        """Numbers of the trials that have an expectation, by descending quality.
+        """Numbers of the trials that have an expectation, best first.
 
-        Of equals, the trial with fewer environment steps is first, then the one with the lower
-        number.
+        With fewer than `FEWEST` trials their own scores decide. Of equals, the trial with fewer
+        environment steps is first, then the one with the lower number.
         """
         return self._current_fit.order
 
     def position_of(self, number: int) -> float:
-        """Return the index in `order` of the trial with this number.
-
-        Infinity if it is not there.
-        """
+        """Return the index in `order` of the trial with this number; infinity without one."""
         return self._current_fit.places.get(number, math.inf)
 
     @property
@@ -327,8 +335,9 @@ class Expectations(Summary):
         """Return the improvement of the best settings to expect from more training.
 
         `training` is the amount of further training as a multiple of the past one. Returns None if
-        fewer than `WHOLE` trials have trained for more than half of the way, or if the range of
-        scores is at most `APART` times the pick's standard error.
+        fewer than eight trials have scores, if fewer than `WHOLE` trials have trained for more than
+        half of the way, or if the range of scores is at most `APART` times the pick's standard
+        error.
         """
         import numpy as np
 
@@ -418,7 +427,7 @@ class _Table:
     """
 
     columns: tuple[float, ...]
-    """Levels, ascending."""
+    """Levels (values of `time_attr`), ascending."""
     exponent: int
     """Exponent e of the power of two, 2 ** e, that the scores were divided by."""
     rows: int
@@ -431,17 +440,20 @@ class _Table:
         """Score at each level, (trials, levels); NaN below a trial's first level and above its
         last."""
         self.paired_scores = self.scores.copy()
-        """The same, but only over the seeds that the trial had at the previous level."""
+        """Scores like `scores`, but only over the seeds that the trial had at the previous
+        level."""
         self.last_levels = np.full(self.rows, -1)
         """Column of each trial's last score; -1 without a score."""
         self.seeds = np.ones((self.rows, len(self.columns)))
         self.curves, self.paired_curves = self.scores.copy(), self.scores.copy()
-        """The same as `scores` and `paired_scores`, but of the curves' means; NaN if unknown."""
+        """Arrays like `scores` and `paired_scores`, but of the means of the learning curves; NaN if
+        unknown."""
         self.lengths = np.zeros_like(self.scores)
         """Length of the shortest curve at each level, in units of `time_attr`, (trials, levels)."""
         self.products = np.zeros((self.rows, 3))
-        """Sums over the seeds at the last level: squared distances of their scores from the mean,
-        products of these distances with those of the curves' means, and squares of the latter."""
+        """Sums over the seeds at the last level, (trials, 3): squared distances of their scores
+        from the mean, products of these distances with those of the curves' means, and squares of
+        the latter. Where curves are unknown, scores stand for their means."""
         self.evaluations = np.zeros(self.rows)
         self.steps = np.zeros(self.rows)
 
@@ -469,7 +481,11 @@ class _Table:
         )
 
     def write_row(self, row: int, scores: _TrialScores | None) -> None:
-        """Write the scores of a trial into its row; None clears the row."""
+        """Write the scores of a trial into its row; None clears the row.
+
+        `row` is the number of the trial. A level that the trial passed without a pause gets the
+        score of the next one.
+        """
         import numpy as np
 
         tables = self.scores, self.paired_scores, self.curves, self.paired_curves
@@ -535,8 +551,8 @@ class _Fit:
     rows: dict[int, int] = field(default_factory=dict)
     """Number of a trial → its index in the arrays of `estimates`."""
     estimates: "Estimates | None" = None
-    """Estimates divided by no power of two; None with too few trials, whose order is then that of
-    their scores."""
+    """Estimates in units of the metric, with the sign changed if it is minimised; None with too few
+    trials, whose order is then that of their scores."""
 
     @cached_property
     def places(self) -> dict[int, int]:

@@ -23,7 +23,9 @@ def failure_reason(history: History, limit: int | None) -> str:
     """Return the text for which `limits.fail_fast` ends the sweep; empty to continue.
 
     The sweep ends if its first `limit` trials failed with one error, no other trial got further,
-    and there is still something to do. None disables the check.
+    and there is still something to do. Trials that failed before an earlier such end are not
+    counted, and failures by a metric that is not finite are no such errors. A `limit` of None
+    disables the check.
     """
     if limit is None or history.count(Status.FAILED) < limit:
         return ""
@@ -72,7 +74,9 @@ def _last_finished_iteration(replica: Replica) -> int:
 def _error_key(trial: Trial) -> tuple[tuple[str, ...], str]:
     """Return the key by which the errors of trials are compared, and the error as one line.
 
-    The key has the innermost line of the traceback, and the message with its digits replaced.
+    The key has the traceback's innermost line with file and line number, and the message with
+    numbers and addresses replaced. Without a traceback, it has the reason for the replica's status
+    instead.
     """
     replica = next((r for r in trial.replicas if r.status is Status.FAILED), trial.replicas[0])
     lines = replica.error.splitlines()

@@ -22,6 +22,9 @@ Costs = tuple[float, ...]
 def front_indices(points: Sequence[Costs]) -> list[int]:
     """Return the index of each point's front, from 0; equal points are on the same front.
 
+    The first front is what no point dominates, the next what only points of earlier fronts
+    dominate. A point has one cost per objective, less being better.
+
     Zhang et al., An Efficient Approach to Nondominated Sorting for Evolutionary Multiobjective
     Optimization, 2015, with binary search: in lexicographic order no later point dominates an
     earlier one, and a point that a front dominates is dominated by each front before.
@@ -190,9 +193,9 @@ class Arranged:
         return max((one.front or 0 for one in self.placed), default=0)
 
     def equal_places(self, place: int) -> list[int]:
-        """Return the later places whose trials have the same numbers as the one at `place`.
+        """Return the later places whose trials equal the one at `place` in costs and violation.
 
-        The numbers are costs and violation.
+        Places count from 1, best first.
         """
         its = self._compared[self.placed[place - 1].number]
         return [
@@ -203,7 +206,7 @@ class Arranged:
 
 
 def _is_equal(one: Compared, other: Compared) -> bool:
-    """Return whether two trials have the same numbers, apart from the trial's number."""
+    """Return whether two trials have the same score, costs and violation."""
     return (one.by_metric[:2], *one[1:]) == (other.by_metric[:2], *other[1:])
 
 
@@ -246,7 +249,10 @@ class FrontsSummary(Summary):
 
 
 def front_text(front: int, fronts: int) -> str:
-    """Return a text that names a front by its number from 1, such as ``the 2nd of 4 fronts``."""
+    """Return a text that names a front by its number from 1, such as ``the 2nd of 4 fronts``.
+
+    `fronts` is their count; if it is 1, the text is ``the only front``.
+    """
     if fronts == 1:
         return "the only front"
     ending = {1: "st", 2: "nd", 3: "rd"}.get(front % 10, "th")

@@ -94,9 +94,10 @@ class History:
         self.k = 0
         self.term = 0
         self.wanted = 0
-        """Total number of searched settings."""
+        """Number of trials that the searcher is to propose in total (``--trials``)."""
         self.ended = ""
-        """How the newest term ended; empty while it runs."""
+        """Outcome of the newest term of the search: ``finished``, ``stopped`` or ``failed``; empty
+        if that term runs or was killed. A final evaluation does not change it."""
         self.began_at = 0.0
         self.exhausted = ""
         """Reason for which there is no further point to search; empty while there may be one."""
@@ -105,9 +106,9 @@ class History:
         self.suspended = False
         """True if a person paused the whole sweep."""
         self.end_reason = ""
-        """Reason for finishing before all trials did."""
+        """Reason for which the search ended before all trials had; empty without one."""
         self.changed_budget: dict[str, float | None] = {}
-        """Changed keys of the spec's budget → new values."""
+        """Changed keys of the spec's budget → new values; None for a limit that was removed."""
         self.max_disk: int | None = None
         """Changed limit of the size of all checkpoints in bytes; None if unchanged."""
         self.spent_s = 0.0
@@ -145,7 +146,7 @@ class History:
         self._pointed = 0
 
     def touch(self, trial: int) -> None:
-        """Append a trial's number to `touched`, so that summaries read the trial again."""
+        """Append a trial's number to `touched`, so that summaries read it again when next used."""
         self._touched.append(trial)
 
     @property
@@ -256,14 +257,17 @@ class History:
     def expected(self, trial: Trial) -> Expected | None:
         """Return the expected score of a trial's settings under a new seed.
 
-        Returns None if it has no score yet.
+        Returns None if it has no score yet, or one that is not finite. The model is fitted anew if
+        a trial has changed since the last call.
         """
         return self.expectations.expected(trial)
 
     def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the trials that have a score, best first.
 
-        `trials` are those to rank; None ranks all trials of the sweep.
+        `trials` are those to rank; None ranks all trials of the sweep. Feasible trials come first,
+        front by front if there are several objectives, then by the expected score of their settings
+        under a new seed (or by the measured one, if the sweep compares the worst seed or a bound).
         """
         if trials is None:
             trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
@@ -274,7 +278,8 @@ class History:
     def best(self) -> Trial | None:
         """Trial ranked first (the pick), usually by its expected score.
 
-        It is None if no trial has a score.
+        It violates a constraint only if all trials with a score do. It is None if no trial has a
+        score.
         """
         found = self.expectations.order
         if ranking.is_by_expectation(self.objective) and found:
@@ -294,6 +299,8 @@ class History:
         """Return the feasible trials that no other trial dominates, best in the metric first.
 
         With one objective these are the pick and all feasible trials with the same expected score.
+        With several, only trials with a finite score in each take part. The list is empty if no
+        trial is feasible.
         """
         if not self.objective.objectives:
             good = [trial for trial in self.ranked() if trial.feasible]
@@ -320,7 +327,11 @@ class History:
 
     @property
     def waiting_clones(self) -> list[Trial]:
-        """Trials that users cloned, that have not started and that no user holds, by number."""
+        """WAITING trials that no user holds, by number.
+
+        They are clones that users made: all other trials start in the transaction that creates
+        them.
+        """
         return [trial for trial in self.with_status(Status.WAITING) if not trial.hold]
 
     def unrecorded_s(self, driven_at: float) -> float:
@@ -342,8 +353,9 @@ class History:
     def for_scheduler(self) -> "History":
         """Return the history as schedulers see it.
 
-        Trials that a user holds are STOPPED there, and clones count as new trials that may be
-        started. Returns this history itself if there are neither.
+        PAUSED and WAITING trials that a user holds are STOPPED there, and clones that wait count as
+        new trials that may be started, even if the space is exhausted. Returns this history itself
+        if there are neither.
         """
         waiting, held = len(self.waiting_clones), self.order(order.held)
         if not waiting and not held:
@@ -386,7 +398,11 @@ class History:
                 raise DamagedLedger("the ledger", f"{found} ({error!r})") from error
 
     def _apply_record(self, record: Recorded) -> None:
-        """Apply one recorded event of any kind, and remember its number and time."""
+        """Apply one recorded event of any kind, and set `k` to its number.
+
+        If the event belongs to the running term of the search, its time becomes the end of the time
+        driven so far.
+        """
         event = record.event
         match event:
             case TermBegan() | FinalEvaluationBegan() | TermEnded():
@@ -413,7 +429,9 @@ class History:
     ) -> None:
         """Apply the beginning or end of a term: what is wanted, spent and running.
 
-        Raises ValueError if a final evaluation names a trial that does not exist.
+        A beginning adds the time of the term before to `spent_s`, and ends a pause of the sweep. An
+        end by `limits.fail_fast` sets `failing_until`. Raises ValueError if a final evaluation
+        names a trial that does not exist.
         """
         if isinstance(event, TermEnded):
             self.ended, self.end_reason = event.outcome, event.reason
@@ -469,9 +487,9 @@ class History:
                 replica.reset_values()
 
     def _move_top(self, event: StopChanged) -> None:
-        """Set the level at which replicas are COMPLETED to the new one.
+        """Set the level at which replicas are COMPLETED to the event's, and touch all trials.
 
-        Test replicas keep theirs.
+        Test replicas, and goals without such a level, keep theirs; so do all if the event has none.
         """
         for trial in self.trials:
             for replica in trial.replicas:
@@ -482,7 +500,8 @@ class History:
     def _resize(self, jobs: int | None) -> None:
         """Set the number of slices that run at once; None changes nothing.
 
-        It is the number of the running final evaluation if there is one, otherwise of the search.
+        It is the number of the running final evaluation if there is one, otherwise of the search,
+        where it counts as chosen by a user from now on.
         """
         if jobs is not None and self.final_evaluation is not None:
             self.final_evaluation = replace(self.final_evaluation, jobs=jobs)
@@ -495,7 +514,7 @@ class History:
         """Apply event number `k` about settings to propose.
 
         A user suggested settings, earlier sweeps were learnt from, or the space is new or
-        exhausted.
+        exhausted; a new space is not exhausted any more.
         """
         if isinstance(event, Suggested):
             self.open_suggestions = {**self.open_suggestions, k: event}
@@ -506,7 +525,11 @@ class History:
         self.exhausted = event.reason if isinstance(event, SpaceExhausted) else ""
 
     def _apply(self, event: Created | Opened | Closed | Moved, record: Recorded) -> None:
-        """Apply an event about one trial, and note that the trial has changed."""
+        """Apply an event about one trial, and note that the trial has changed.
+
+        Unless the event is about a test replica, it becomes the trial's newest, and a milestone if
+        the trial paused at its goal or ended.
+        """
         match event:
             case Created():
                 self._create(event)
@@ -523,17 +546,20 @@ class History:
             self._record_change(self.trials[event.trial], record.number)
 
     def _record_change(self, trial: Trial, k: int) -> None:
-        """Note event `k` as the trial's newest, and a milestone if the trial paused or ended."""
+        """Note event `k` as the trial's newest, and add a milestone if the trial paused or ended.
+
+        A pause before the goal, after an interruption, adds none.
+        """
         trial.newest_event = k
         status = trial.status
         if status not in (Status.WAITING, Status.RUNNING) and not trial.is_interrupted:
             trial.milestones.append(trial.milestone(k))
 
     def _create(self, event: Created) -> None:
-        """Add the new trial of an event.
+        """Add the new trial of an event, and take its suggestion out of `open_suggestions`.
 
-        Raises ValueError if its number is not the next one, and IndexError if a parent does not
-        exist.
+        Raises ValueError if its number is not the next one, IndexError if a parent does not exist,
+        and KeyError if the suggestion is not open.
         """
         if event.trial != len(self.trials):
             raise ValueError(f"trial {event.trial}, and there are {len(self.trials)} before it")
@@ -551,7 +577,11 @@ class History:
         self.trials.append(trial)
 
     def _get_or_add_replica(self, event: Opened) -> Replica:
-        """Return the replica that a slice was opened for, added to its trial if it is new."""
+        """Return the replica that a slice was opened for, added to its trial if it is new.
+
+        A new replica gets the trial's hold, unless it is a test replica. Raises IndexError if the
+        trial does not exist or the replica's index is not the next one.
+        """
         trial = self.trials[event.trial]
         siblings, index = trial.replicas, event.replica
         if is_test(index):
@@ -563,7 +593,10 @@ class History:
         return siblings[index]
 
     def _open(self, replica: Replica, event: Opened, record: Recorded) -> None:
-        """Set a replica to RUNNING with the goal of its new slice."""
+        """Set a replica to RUNNING with the goal of its new slice, which is counted.
+
+        The first slice also sets the time at which the replica started.
+        """
         replica.goal = event.goal
         replica.slices = event.slice + 1
         replica.queued_at = record.number
@@ -619,7 +652,8 @@ class History:
     def _take_results(self, replica: Replica, event: Closed) -> None:
         """Add the results of an ended slice to its replica's curve.
 
-        Lost ones count only if the replica has finished.
+        Results that were lost with the slice stay in the tail, and do not count, unless the replica
+        has finished or the history shows such results.
         """
         replica.add_results(event.source, event.rows)
         # The event's rows do not suffice: the slice may have reported all of them before it ended.
@@ -659,8 +693,9 @@ class History:
     def _move(self, replica: Replica, status: Status, reason: str, time: float) -> None:
         """Set the status of a replica with its reason, and the time at which it finished.
 
-        A replica that leaves FAILED forgets its crashes and lost slices. One that leaves a finished
-        status no longer counts its unsaved results, unless the history shows these.
+        That time is None for a status that is not final. A replica that leaves FAILED forgets its
+        crashes and lost slices. One that leaves a finished status no longer counts its unsaved
+        results, unless the history shows these.
         """
         if replica.status is Status.FAILED:
             replica.lost_slices, replica.crashes = 0, []

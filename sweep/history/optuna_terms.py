@@ -64,7 +64,11 @@ def finite(violations: Sequence[float]) -> tuple[float, ...]:
 
 
 def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
-    """Return Optuna's distribution for the values that `encode` makes of a domain's."""
+    """Return Optuna's distribution for the values that `encode` makes of a domain's.
+
+    `view` is ``modelled`` for a sampler, with choices as texts and some ranges as quantiles, or
+    ``shown`` for people, with the values themselves.
+    """
     match _equivalent_domain(domain, view):
         case Float(low=low, high=high, log=log, step=step):
             return FloatDistribution(low, high, log=log, step=step)
@@ -75,7 +79,11 @@ def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
 
 
 def _equivalent_domain(domain: Domain, view: View) -> Float | Int | Choice:
-    """Return the domain of the values in a study: one that Optuna represents exactly."""
+    """Return the domain of the values that a study stores for those of `domain`.
+
+    If samplers cannot hold it exactly, it is the range 0 to 1 of quantiles. `view` is ``modelled``
+    for a sampler, ``shown`` for people.
+    """
     match domain:
         case Float() | Int() if not _is_exact_in_optuna(domain):
             if view == "modelled":
@@ -116,7 +124,11 @@ def _is_exact_in_optuna(domain: Float | Int) -> bool:
 
 
 def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
-    """Return a value of a domain as stored in a study; `distribution` always contains it."""
+    """Return a value of a domain as stored in a study; `distribution` always contains it.
+
+    `view` is ``modelled`` for a sampler, with choices as texts and some numbers as quantiles, or
+    ``shown`` for people.
+    """
     match domain:
         case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
             return domain.quantile(value)
@@ -136,7 +148,11 @@ def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
 
 
 def _coded_choices(domain: Choice | Ordinal, view: View) -> list[Any]:
-    """Return the choices of a domain as stored in a study, in order and pairwise different."""
+    """Return the choices of a domain as stored in a study, in order and pairwise different.
+
+    They are JSON texts; with the view ``shown``, the values themselves where Optuna can tell them
+    apart.
+    """
     if view == "shown":
         shown = [
             value if value is None or isinstance(value, str | int | float) else choice_key(value)
@@ -148,7 +164,10 @@ def _coded_choices(domain: Choice | Ordinal, view: View) -> list[Any]:
 
 
 def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
-    """Return the value of a domain that `coded` stands for in a study, rounded to the domain."""
+    """Return the value of a domain that `coded` stands for in a study, rounded to the domain.
+
+    `view` must be that of the study: ``modelled`` for a sampler, ``shown`` for people.
+    """
     match domain:
         case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
             return domain.value_at(coded)
@@ -169,7 +188,8 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
 def ask(trial: optuna.Trial, name: str, domain: Domain, view: View = "modelled") -> Any:
     """Let the sampler of an Optuna trial propose a value for parameter `name`.
 
-    Returns the value in the domain, not as the study stores it.
+    Returns the value in the domain, not as the study stores it. The trial stores it as it encodes
+    it in `view`: ``modelled`` for a sampler, ``shown`` for people.
     """
     match distribution(domain, view):
         case FloatDistribution(low=low, high=high, log=log, step=step):

@@ -107,9 +107,10 @@ class Summary:
     """Number of entries of `History.touched` that were processed."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Read the trials that changed since the last call; subclasses define it.
+        """Bring the summary up to date with the trials that changed since the last call.
 
-        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        Subclasses define it. `trials` are all trials, by number; `touched` lists the numbers of all
+        trials changed so far, in the order of the changes.
         """
         raise NotImplementedError
 
@@ -140,9 +141,10 @@ class Order(Summary):
     """Number of a trial → its entry in `entries`."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Read the entries of the trials that changed since the last call.
+        """Replace in `entries` those of the trials that changed since the last call.
 
-        `touched` lists the numbers of all trials changed so far, in the order of the changes.
+        Lowers `changed_from` to the first index that may have changed. `touched` lists the numbers
+        of all trials changed so far, in the order of the changes.
         """
         changed = self.changed(trials, touched)
         for number in changed:
@@ -239,10 +241,11 @@ class Overlay:
         replaced: Set[int],
         shown: Callable[[Trial], Trial],
     ) -> None:
-        """Bring the trials up to date.
+        """Bring the trials up to date, and add the numbers of changed ones to `self.touched`.
 
         A trial whose number is in `replaced` is replaced by ``shown(trial)``. `touched` lists the
-        numbers of all trials changed so far, in the order of the changes.
+        numbers of all trials changed so far, in the order of the changes; another list object than
+        at the last call means another history, and everything is built anew.
         """
         if self._source_touched is not touched:
             self.trials, self.touched, self.orders = [], [], {}

@@ -103,7 +103,11 @@ def _total_violation(trial: Trial) -> float:
 
 
 def front(trials: Iterable[Trial], objective: Objective, places: Places) -> list[Trial]:
-    """Return the feasible trials that no other of them dominates, best in the metric first."""
+    """Return the feasible trials that no other of them dominates, best in the metric first.
+
+    Trials without a finite score in every objective do not take part. `places` is a function from a
+    trial's number to its rank by expected score, by which trials of the front are ordered.
+    """
     good = [trial for trial in ranked(trials, objective, places) if trial.feasible]
     complete = [trial for trial in good if is_complete(trial)]
     found = zip(complete, front_indices(complete, objective), strict=True)

@@ -119,7 +119,8 @@ class Replica:
     def is_catching_up(self) -> bool:
         """True if it was added later and has not yet reached the trial's goal of that time.
 
-        Its score is not compared before.
+        Its score is not compared before. If that goal has no limit, it catches up until it has
+        finished; a finished replica never does.
         """
         if self.joined_at is None or (self.status in FINISHED and not self.was_waiting):
             return False
@@ -157,7 +158,7 @@ class Replica:
         """Value of `time_attr` up to which the replica can be compared.
 
         It is that of the newest result with a number for the metric, or of the newest result at all
-        if the metric diverged.
+        if the metric diverged. Before the first number it is that of the parent's checkpoint, or 0.
         """
         if self.sums is not None:
             return self.sums.known_until
@@ -179,11 +180,17 @@ class Replica:
 
     @property
     def is_known(self) -> bool:
-        """True if a result of the curve has a number for the metric."""
+        """True if a result of the curve has a number for the metric.
+
+        It is always False in a history without curves.
+        """
         return self._summary.update(self.curve).newest is not None
 
     def divergence_at(self, iterations: Iterable[int]) -> Iterator[tuple[int, Divergence]]:
-        """Yield each of these iterations, ascending, with the count of NaN up to it."""
+        """Yield each of these iterations, ascending, with the counts of NaN and numbers up to it.
+
+        Iterations given twice are yielded once.
+        """
         points, divergence = iter(self.curve), Divergence()
         point = next(points, None)
         for iteration in sorted({*iterations}):
@@ -217,9 +224,10 @@ class Replica:
     def noise(self) -> float | None:
         """Variance of the score that is due to the episodes of an evaluation; None if unknown.
 
-        It is computed from second differences of the curve's newest values, which contain little of
-        its trend (Gasser, Sroka and Jennen-Steinmetz, Residual Variance and Residual Pattern in
-        Nonlinear Regression, 1986).
+        It is unknown with fewer than `NEWEST` values, and for scores other than the last value or
+        the mean of the last ones. It is computed from second differences of the curve's newest
+        values, which contain little of its trend (Gasser, Sroka and Jennen-Steinmetz, Residual
+        Variance and Residual Pattern in Nonlinear Regression, 1986).
         """
         if self.sums is not None:
             return self.sums.noise
@@ -326,7 +334,10 @@ class Replica:
         )
 
     def reset_values(self) -> None:
-        """Set the metric's value of each checkpoint from the curve, for a new metric."""
+        """Set the metric's value of each checkpoint from the curve, for a new metric.
+
+        It becomes None where the curve has no finite value. `value_found` is cleared.
+        """
         values = {point.iteration: point.value for point in self.curve}
         for digest, saved in self.checkpoints.items():
             value = values.get(saved.iteration)
@@ -352,10 +363,12 @@ class Replica:
         return self.is_interrupted and not self.reported and self.is_past(self.goal)
 
     def score_at(self, level: float = math.inf) -> float | None:
-        """Return the score of the curve up to `level`.
+        """Return the score of the curve up to `level`, a value of `time_attr`.
 
-        Returns None without a value, NaN if the metric diverged. Raises ValueError if the history
-        has no curves and `level` is not past the newest result.
+        By default the whole curve is scored. Returns None without a value, if a value that counts
+        is infinite, or if the metric diverged before the level; if the score is the best value,
+        only finite ones count instead. Raises ValueError if the history has no curves and `level`
+        is not past the newest result.
         """
         if self.sums is not None:
             self._check_past(level)
@@ -370,7 +383,7 @@ class Replica:
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
         """Return the score up to each of some ascending levels, reading the curve once.
 
-        Each is the result of `score_at`.
+        Each is the result of `score_at`; in a history without curves, all are None.
         """
         score, mode = self.objective.score, self.objective.mode
         now = [math.nan] if self.has_diverged else []
@@ -382,7 +395,8 @@ class Replica:
     def step_at(self, level: float) -> float | None:
         """Return the `time_attr` at which the curve is read for `level`.
 
-        Returns None if there is no value.
+        It is `level` itself, or that of the nearest result if nothing can be interpolated. Returns
+        None if there is no value.
         """
         reading = self.reading_at(level)
         return None if reading is None else reading.step
@@ -396,7 +410,7 @@ class Replica:
 
     @property
     def is_interrupted(self) -> bool:
-        """True if the replica is PAUSED before its goal, or has lost results, and no user holds it.
+        """True if the replica is PAUSED before its goal or with lost results, and no user holds it.
 
         It must then continue. A clone may start past its first goal; it reaches that goal with its
         first own iteration.
@@ -434,9 +448,10 @@ class Replica:
     def other_score(self, index: int, level: float = math.inf) -> float | None:
         """Return the score in a further objective, or a constraint's newest value, up to `level`.
 
-        `index` counts in `Objective.other_results`. Returns None without a value, NaN if it
-        diverged. Raises ValueError if the history has no curves and `level` is not past the newest
-        result.
+        `index` counts in `Objective.other_results`: objectives, then constraints. Returns None
+        without a value. If the result diverged, it is NaN for a constraint and as in `score_at` for
+        an objective. Raises ValueError if the history has no curves and `level` is not past the
+        newest result.
         """
         if self.sums is not None:
             self._check_past(level)

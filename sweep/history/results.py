@@ -21,8 +21,9 @@ _PLAIN = frozenset({bool, float})
 def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     """Return a nested result as one level with keys joined by ``/``, without `config`.
 
-    Only scalars are kept, and texts are cut after `LONGEST_TEXT` characters. `prefix` is the path
-    of the mapping, empty at the top.
+    Only scalars are kept: bools, numbers, texts (cut after `LONGEST_TEXT` characters) and arrays of
+    shape (). `config` is left out at the top only. `prefix` is the path of the mapping, empty at
+    the top.
     """
     flat: dict[str, Scalar] = {}
     for key, value in result.items():
@@ -43,7 +44,8 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
 def _to_scalar(value: Any) -> Scalar | None:
     """Return a value, or the element of an array of shape (), as a scalar for the ledger.
 
-    Returns None if it is neither.
+    Texts are cut, and integers that are too large for JSON's readers become floats. Returns None if
+    it is neither.
     """
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
@@ -86,7 +88,10 @@ def _describe(value: Any) -> str:
 
 
 def numeric_names(results: Iterable[Metrics]) -> set[str]:
-    """Return the names under which results have numbers, without times, dates and the like."""
+    """Return the names under which results have numbers, without times, dates and the like.
+
+    Bools are no numbers here.
+    """
     return {
         name
         for metrics in results
@@ -96,7 +101,10 @@ def numeric_names(results: Iterable[Metrics]) -> set[str]:
 
 
 def to_number(value: Scalar | None) -> float | None:
-    """Return an int, float or bool as a float; None for None and for a text."""
+    """Return an int, float or bool as a float; None for None and for a text.
+
+    An int beyond the range of floats becomes infinite.
+    """
     if isinstance(value, float):
         return value
     if not isinstance(value, int):

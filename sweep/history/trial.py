@@ -39,7 +39,8 @@ class Milestone:
     other_scores: tuple[float | None, ...] = ()
     """Scores in the further objectives at that time; None for one that there was not."""
     violations: tuple[float, ...] = ()
-    """Amount by which each constraint was violated; 0 or less if it held."""
+    """Amount by which each constraint was violated; 0 or less if it held, infinite if the result
+    was unknown."""
     level: float = math.inf
     """Value of `time_attr` at which the score is compared; infinite if the trial was COMPLETED."""
     scores: tuple[float | None, ...] = ()
@@ -94,6 +95,8 @@ class Trial:
         """Return a trial that has not started, with one replica for each entry of `births`.
 
         An entry is the checkpoint that the replica starts from; None to start from scratch.
+        `searched` has the values of the searched parameters, and `config` all settings of the
+        trainable, nested. The trial is added to no history.
         """
         replicas = [Replica(number, i, objective, birth) for i, birth in enumerate(births)]
         return cls(number, searched, config, objective, replicas)
@@ -122,8 +125,9 @@ class Trial:
     def may_continue(self, replica: Replica) -> bool:
         """Return whether a user may let one of the trial's replicas continue.
 
-        A replica may continue if it has not finished, or was pruned only since the sweep ended. If
-        a replica failed, all that are not COMPLETED may be retried.
+        A replica may continue if it has not finished, or was pruned only because the sweep ended
+        while it waited. If a replica of the trial failed, all that are not COMPLETED may be
+        retried.
         """
         failed = any(one.status is Status.FAILED for one in self.replicas)
         again = failed and replica.status is not Status.COMPLETED
@@ -142,7 +146,8 @@ class Trial:
     def for_scheduler(self) -> "Trial":
         """Return the trial as schedulers see it.
 
-        It is STOPPED there while a user holds it and it does not run.
+        If a user holds it while it is PAUSED or WAITING, it is a copy whose unfinished replicas are
+        STOPPED. Otherwise it is this trial itself.
         """
         if not self.hold or self.status not in (Status.PAUSED, Status.WAITING):
             return self
@@ -175,9 +180,9 @@ class Trial:
 
     @property
     def time(self) -> float:
-        """Value of `time_attr` that every unfinished replica has reached.
+        """Value of `time_attr` that every unfinished one of the compared replicas has reached.
 
-        If all replicas have finished, it is the value that all have reached.
+        If all compared replicas have finished, it is the value that all of these have reached.
         """
         counted = self.compared_replicas
         go_on = [replica for replica in counted if replica.status not in FINISHED]
@@ -195,7 +200,10 @@ class Trial:
         return at if at is not None and self.reached(at) else self.time
 
     def milestone(self, k: int) -> Milestone:
-        """Return the present status, level and scores as a milestone at event number `k`."""
+        """Return the present status, level and scores as a milestone at event number `k`.
+
+        The milestone is not added to `milestones`.
+        """
         scores = tuple(replica.score_at() for replica in self.compared_replicas)
         score = self._aggregate(scores)
         others, violations = self.other_scores, self.violations
@@ -207,9 +215,10 @@ class Trial:
 
     @property
     def known_until(self) -> float:
-        """Value of `time_attr` up to which every unfinished replica can be compared.
+        """Value of `time_attr` up to which each unfinished one of the compared replicas is known.
 
-        If all replicas have finished, it is the one up to which all can.
+        If all compared replicas have finished, it is the one up to which all are known. A replica
+        is known up to its newest number for the metric.
         """
         counted = self.compared_replicas
         go_on = [replica for replica in counted if replica.status not in FINISHED]
@@ -217,7 +226,10 @@ class Trial:
 
     @property
     def known_from(self) -> float:
-        """Value of `time_attr` from which every replica has the metric; infinite if one has not."""
+        """Value of `time_attr` from which every compared replica has the metric.
+
+        It is infinite if one has no number for it.
+        """
         return max(replica.known_from for replica in self.compared_replicas)
 
     @property
@@ -254,16 +266,18 @@ class Trial:
         return next(reached, None)
 
     def score_at(self, level: float = math.inf) -> float | None:
-        """Return the aggregate of the replicas' scores up to `level`.
+        """Return the aggregate of the compared replicas' scores up to `level`.
 
-        Returns None if one has no score yet.
+        `level` is a value of `time_attr`; by default whole curves are scored. Returns None if a
+        replica has no score, as one that has no value yet or has diverged. Raises ValueError if the
+        history has no curves and `level` is not past the newest result.
         """
         return self._aggregate([replica.score_at(level) for replica in self.compared_replicas])
 
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
         """Return the score up to each of some ascending levels, reading each curve once.
 
-        Each is the result of `score_at`.
+        Each is the result of `score_at`; in a history without curves, all are None.
         """
         columns = [replica.scores_at(levels) for replica in self.compared_replicas]
         return [self._aggregate(scores) for scores in zip(*columns, strict=True)]
@@ -271,19 +285,25 @@ class Trial:
     def steps_at(self, level: float) -> list[float]:
         """Return the different values of `time_attr` at which curves are read for `level`.
 
-        They are in ascending order.
+        For each compared replica it is the level itself, or the `time_attr` of the nearest result
+        if nothing can be interpolated. They are in ascending order; a curve without a value has
+        none.
         """
         return sorted({reading.step for reading in self.readings_at(level)})
 
     def readings_at(self, level: float) -> list[Reading]:
-        """Return the value at `level` of each replica's curve that has one."""
+        """Return a reading at `level`, a value of `time_attr`, of each compared replica's curve.
+
+        Curves without a value are left out.
+        """
         found = (replica.reading_at(level) for replica in self.compared_replicas)
         return [reading for reading in found if reading is not None]
 
     def _aggregate(self, scores: Sequence[float | None], mode: Mode | None = None) -> float | None:
         """Return one score for those of the replicas; None if one of them is missing.
 
-        `mode` is the objective's direction, by default the metric's.
+        A single score is returned as it is. `mode` is the objective's direction, by default the
+        metric's.
         """
         found = [score for score in scores if score is not None]
         if len(found) < len(scores):
@@ -303,10 +323,11 @@ class Trial:
         return self._other_scores_at(math.inf)
 
     def values_at(self, level: float = math.inf) -> tuple[float | None, ...]:
-        """Return the scores in all objectives at `level`, the metric's first.
+        """Return the scores in all objectives up to `level`, the metric's first.
 
-        A score that is missing is None. If no result at or past the level has the value of a
-        further objective, its last value before counts.
+        `level` is a value of `time_attr`; by default whole curves are scored. A score that is
+        missing is None. If no result at or past the level has the value of an objective, its last
+        value before counts.
         """
         return (self.score_at(level), *self._other_scores_at(level))
 
@@ -322,14 +343,18 @@ class Trial:
 
     @property
     def violations(self) -> tuple[float, ...]:
-        """Worst violation of each constraint over the replicas, in the result's units.
+        """Worst violation of each constraint over the compared replicas, in the result's units.
 
-        It is 0 or less if the constraint holds.
+        It is 0 or less if the constraint holds, and infinite if a replica lacks the result.
         """
         return self.violations_at()
 
     def violations_at(self, level: float = math.inf) -> tuple[float, ...]:
-        """Return the worst violation of each constraint over the replicas up to `level`."""
+        """Return the worst violation of each constraint over the compared replicas up to `level`.
+
+        `level` is a value of `time_attr`. A violation is in the result's units: 0 or less if the
+        constraint holds, infinite if a replica lacks the result.
+        """
         first, constraints = len(self.objective.objectives), self.objective.constraints
         return tuple(
             max(
@@ -341,17 +366,20 @@ class Trial:
 
     @property
     def feasible(self) -> bool:
-        """True if no constraint is violated."""
+        """True if no constraint is violated; one whose result is unknown counts as violated."""
         return all(violation <= 0 for violation in self.violations)
 
     @property
     def lost_results(self) -> int:
-        """Number of results of all replicas that were lost with their slices."""
+        """Number of results that were lost with their slices, of all but test replicas."""
         return sum(replica.lost_results for replica in self.replicas)
 
     @property
     def is_interrupted(self) -> bool:
-        """True if one of its replicas was interrupted before its goal and must continue."""
+        """True if a replica is PAUSED before its goal or with lost results, and no user holds it.
+
+        The trial must then continue, whatever the scheduler plans.
+        """
         return any(replica.is_interrupted for replica in self.replicas)
 
     @property
@@ -364,17 +392,17 @@ class Trial:
 
     @property
     def steps(self) -> float:
-        """Number of environment steps of all replicas."""
+        """Number of environment steps of all replicas, without test replicas."""
         return math.fsum(replica.steps for replica in self.replicas)
 
     @property
     def seconds(self) -> float:
-        """Seconds of training of all replicas."""
+        """Seconds of training of all replicas, without test replicas."""
         return sum(replica.seconds for replica in self.replicas)
 
     @property
     def slices(self) -> int:
-        """Number of slices of all replicas so far."""
+        """Number of slices opened so far for all replicas, without test replicas."""
         return sum(replica.slices for replica in self.replicas)
 
     @property
@@ -402,6 +430,6 @@ class Trial:
 def rank_key(trial: Trial, score: float | None) -> tuple[bool, float, int]:
     """Return a key that sorts trials best first by `score`.
 
-    Of equals, the lower number is first.
+    A score that is None or NaN comes last. Of equals, the lower number is first.
     """
     return rank(trial.objective, score, trial.number)

@@ -52,7 +52,8 @@ def at_last_level(of_levels: Floats, last_levels: Whole) -> Floats:
 def without_outliers(scores: Floats) -> Floats:
     """Return a copy of the scores (trials, levels) with very low ones raised.
 
-    In each column, no score stays further below the lowest tenth than the best is above it.
+    In each column with more than three scores, none stays further below the lowest tenth than the
+    best is above it. NaN stays NaN.
     """
     out = scores.copy()
     for column in out.T:
