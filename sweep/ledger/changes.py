@@ -24,7 +24,7 @@ class Change:
     """Number of trials that existed then; trials from this number on belong to the new value."""
     before: Mapping[str, Any]
     """Changed parameter → description of its domain, or changed criterion → its value; before the
-    change."""
+    change. It is None for a name that is new, and a name that was removed is not there."""
     after: Mapping[str, Any]
     """Same keys as `before`, with the descriptions or values after the change."""
 
@@ -75,7 +75,10 @@ class Changes:
                     self._stop = new
 
     def _change_space(self, record: Recorded, event: SpaceChanged) -> None:
-        """Add the change from the present space to the one in an event."""
+        """Add the change from the present space to the one in an event, which becomes the present.
+
+        Raises BadSpace if the event's space is not valid.
+        """
         new = _described(Space.parse(event.space, forbid=self._created.forbid))
         self._add(record, "space", self._space or _described(self._created.space), new)
         self._space = new
@@ -87,7 +90,7 @@ class Changes:
         old: Mapping[str, Any],
         new: Mapping[str, Any],
     ) -> None:
-        """Add a change from `old` to `new`, reduced to the names whose values differ."""
+        """Add a change from `old` to `new`, reduced to the names of `new` whose values differ."""
         names = [name for name, value in new.items() if old.get(name) != value]
         self.all.append(
             Change(

@@ -194,8 +194,8 @@ def to_body(event: Event) -> dict[str, Any]:
 def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
     """Return the event of kind `kind` with the fields in the JSON text `body`.
 
-    `rows` are its results, which have a table of their own. Raises DecodeError if these are no
-    valid event; the message says why.
+    `rows` are its results, which have a table of their own; other kinds than `Reported` and
+    `Closed` ignore them. Raises DecodeError if these are no valid event; the message says why.
     """
     if not isinstance(kind, str) or kind not in _KINDS:
         raise DecodeError(f"{short_repr(kind)} is not a kind of event")
@@ -226,7 +226,8 @@ def read_metrics(iteration: object, metrics: object) -> Row:
     """Return the result of an iteration with these metrics (name → number or text).
 
     Raises:
-        DecodeError: `iteration` is not an int, or `metrics` is not a flat dict of numbers and text.
+        DecodeError: `iteration` is not an int, or `metrics` is not a flat dict of numbers, bools
+            and text.
     """
     if type(iteration) is not int or type(metrics) is not dict:
         raise DecodeError(f"no result of iteration {short_repr(iteration)}")

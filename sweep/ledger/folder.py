@@ -123,7 +123,10 @@ class Folder:
         return f"{shlex.quote(self.name)}{root_option(self.root)}"
 
     def require_plain(self) -> None:
-        """Raise UsageError if a file of the sweep is a link or no regular file."""
+        """Raise UsageError if a file of the sweep, or `mlflow`, is a link or no regular file.
+
+        Files that do not exist are accepted, and files of trials are not checked.
+        """
         for database in (self.ledger, self.optuna, self.mlflow):
             for suffix in ("", "-wal", "-shm"):
                 require_regular_file(database.with_name(f"{database.name}{suffix}"))
@@ -170,8 +173,9 @@ class Folder:
     def lock(self) -> Iterator[None]:
         """Hold this sweep's lock file inside the block, so that no other process here drives it.
 
-        The kernel releases the lock if the process dies. Writes pid, host and time into the file.
-        Raises SweepLocked if another process holds the lock for longer than `LOOK_S`.
+        The kernel releases the lock if the process dies. Writes pid, host and time into the file,
+        which stays. Raises SweepLocked if another process holds the lock for longer than `LOOK_S`,
+        and UsageError if the lock file is a link or no regular file.
         """
         path = self.path / LOCK
         require_regular_file(path)
@@ -213,9 +217,12 @@ class Folder:
     def creating(self) -> Iterator["Folder"]:
         """Yield a draft folder that is renamed to this one when the block ends without an error.
 
+        If the block fails, the draft is deleted, with the schema on a server that it names.
+
         Raises:
             NameTaken: a sweep of this name exists, or appeared meanwhile.
             UsageError: a sweep exists whose name differs only in upper and lower case.
+            StorageError: the disk refused.
         """
         self._refuse_a_name_in_other_case()
         if self.path.exists():
@@ -298,15 +305,17 @@ def create_atomically(
 ) -> Iterator[Path]:
     """Yield a new draft folder, renamed to `path` when the block ends without an error.
 
-    It lies beside `path`. Each call writes into a draft of its own, since another thread, or a
-    process of another container with the same pid, may create the same name at the same time. If
-    the block fails, the draft is deleted; old drafts of killed processes are deleted first.
+    It lies beside `path`, whose parent folders are created. Each call writes into a draft of its
+    own, since another thread, or a process of another container with the same pid, may create the
+    same name at the same time. If the block fails, the draft is deleted; old drafts of killed
+    processes are deleted first.
 
     Args:
         undo: called with the draft before it is deleted because the block failed.
 
     Raises:
-        StorageError: the disk refused.
+        StorageError: the disk refused, the block raised OSError, or `path` exists and is not an
+            empty folder.
     """
     path = path.resolve()
     draft = path.parent / f".{path.name}.new-{secrets.token_hex(4)}-{os.getpid()}"
@@ -383,8 +392,8 @@ def note_remark(folder: Folder, term: int, remark: str) -> None:
 def noted_remark(folder: Folder, term: int) -> str:
     """Return the text that the pool of the driver in `term` left for `sweep status`.
 
-    Returns an empty text if there is none or it is torn. Nothing has checked the text: show it, but
-    do not act on it.
+    Returns an empty text if there is none, it is torn, or the pool of another term wrote it.
+    Nothing has checked the text: show it, but do not act on it.
     """
     with contextlib.suppress(OSError, disk.NotRegular, ValueError, KeyError, TypeError):
         with disk.open_regular_file(folder.pool) as (file, _size):
@@ -403,7 +412,10 @@ def leads_elsewhere(trial: Path) -> bool:
 
 
 def _remove_drafts(path: Path) -> None:
-    """Delete abandoned draft folders of `path`, except those with a ledger on a server."""
+    """Delete abandoned draft folders of `path`, except those with a ledger on a server.
+
+    A draft is abandoned if it has not changed for `STALE_S` seconds. Errors are ignored.
+    """
     for draft in path.parent.glob(f".{glob.escape(path.name)}.new-*"):
         # `sweep gc` removes both draft and schema
         on_a_server = (draft / f"sweep{REMOTE}").exists()
@@ -429,7 +441,10 @@ def fsync(folder: Path) -> None:
 
 
 def list_sweeps(root: Path) -> list[str]:
-    """Return the names of the sweeps in `root`, sorted: the folders that have a ledger."""
+    """Return the names of the sweeps in `root`, sorted: the folders that have a ledger.
+
+    Folders whose names begin with a dot, such as drafts, are left out.
+    """
     files = (*root.glob("[!.]*/sweep.db"), *root.glob(f"[!.]*/sweep{REMOTE}"))
     return sorted({path.parent.name for path in files})
 

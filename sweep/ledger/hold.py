@@ -60,7 +60,11 @@ class Hold:
             raise self._lost
 
     def close(self) -> None:
-        """Stop the renewing thread, and mark the lease in the ledger as free."""
+        """Stop the renewing thread, and mark the lease in the ledger as free.
+
+        Waits for the thread. If the ledger cannot be written, the lease stays, and others wait
+        until it expires; a lease that another process has taken is left alone.
+        """
         self._ended.set()
         self._thread.join()
         with (
@@ -73,7 +77,8 @@ class Hold:
     def _renew(self) -> None:
         """Renew the lease every `RENEW_S` seconds until closed, in the thread of the hold.
 
-        Ends, keeping the error for `check`, if the lease is lost.
+        Ends, keeping the error for `check`, if the lease is lost or damaged. After an error of disk
+        or server, tries again at the next time.
         """
         while not self._ended.wait(RENEW_S):
             try:
@@ -90,8 +95,9 @@ class Hold:
 def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     """Hold the sweep in `folder` inside the block, first upgrading the tables of an older ledger.
 
-    Waits up to `LEASE_S` seconds for a holder on another machine. `say` receives sentences for the
-    user.
+    Yields the hold, which a thread renews; it is given back when the block ends. Waits up to
+    `LEASE_S` seconds for a holder on another machine. Also sets the journal mode of an SQLite file.
+    `say` receives sentences for the user.
 
     Raises:
         SweepLocked: another process holds the sweep.
@@ -127,8 +133,9 @@ def upgrade(folder: Folder, say: Say) -> None:
 def _take_lease(folder: Folder, say: Say) -> int:
     """Write this process into the lease as its holder, and return the number of its new term.
 
-    Waits up to `LEASE_S` seconds for a holder on another machine. Raises SweepLocked if that holder
-    is alive, or another process was faster.
+    Waits up to `LEASE_S` seconds for a holder on another machine. Semaphores that a killed holder
+    left on this machine are deleted. Raises SweepLocked if the holder on another machine is alive,
+    or another process was faster.
     """
     with contextlib.closing(storage.open_database(folder.ledger)) as database:
         with database.reading() as connection:

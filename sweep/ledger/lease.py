@@ -83,7 +83,11 @@ class Lease:
 
     @property
     def is_live(self) -> bool:
-        """True if the holder is another process that runs here, or may run on another machine."""
+        """True if the holder is another process that runs here, or may run on another machine.
+
+        A process of another container on this machine counts as not live, since this process cannot
+        see it.
+        """
         return self.is_elsewhere or (
             self.is_other and process.runs(self.pid, self.namespace) is True
         )
@@ -173,8 +177,9 @@ def _next_term(term: int) -> int:
 def take(connection: Connection, expected: Lease | None = None) -> int:
     """Make this process the holder of the lease, and return the number of its new term.
 
-    Call it in a transaction with the write lock. Raises SweepLocked if the lease is not `expected`,
-    the one that the caller read before; None takes it from any holder.
+    Call it in a transaction with the write lock. Raises SweepLocked if the lease, or the newest
+    event, is not as in `expected`, which the caller read before; None takes it from any holder.
+    Raises DecodeError if the lease's row is not valid, or no larger term can be stored.
     """
     found = read(connection)
     if expected not in (None, found):
@@ -227,7 +232,8 @@ def clear_holder(connection: Connection) -> None:
 def put(connection: Connection, term: int) -> None:
     """Replace the lease's row, in a transaction, by one with this process as the holder in `term`.
 
-    The time of the newest renewal by a driver is kept.
+    Renewals are counted from 0 again. The time of the newest renewal by a driver is kept, or 0
+    without one.
     """
     host, *where = this_host()
     (driven_at,) = connection.execute("SELECT max(drove_at) FROM lease").fetchone()
@@ -250,7 +256,11 @@ def _sweep_name(connection: Connection) -> str:
 
 
 def read_file(path: Path) -> Lease:
-    """Return the lease of the ledger at `path`, opened read-only; an empty one if unreadable."""
+    """Return the lease of the ledger at `path`, opened read-only; an empty one if unreadable.
+
+    Its `last_event` is not read and stays 0. Raises UsageError if the ledger is on a server that
+    another person named, or psycopg is not installed.
+    """
     try:
         with (
             closing(storage.open_database(path, patient=False, only_read=True)) as database,

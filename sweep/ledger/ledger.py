@@ -160,10 +160,19 @@ class Ledger:
     ) -> "Ledger":
         """Create the tables of a new sweep's ledger with its header, and return the ledger.
 
+        The lease names this process as the holder, in term 0.
+
         Args:
             spec: spec as canonical JSON.
             provenance: fields of `Provenance` as plain data.
             url: URL of a PostgreSQL server for the ledger, or None for an SQLite file at `path`.
+                With a URL, a signed file with the address is written beside `path`.
+
+        Raises:
+            BadConfig: the URL is not valid for a ledger.
+            UsageError: psycopg is not installed.
+            StorageError: the database refused, or it has these tables already.
+            OSError: the file with the address cannot be written.
         """
         sweep_id = uuid.uuid4().hex
         with (
@@ -195,7 +204,8 @@ class Ledger:
     ) -> list[Recorded]:
         """Commit events in one transaction and return them with their numbers.
 
-        They are durable when the call returns. Also updates the stored status of replicas.
+        They are durable when the call returns. Also updates the stored status of replicas. If a
+        server is lost meanwhile, tries again, without committing the events twice.
 
         Args:
             term: number of the term in which the caller holds the sweep; None takes the sweep from
@@ -238,7 +248,7 @@ class Ledger:
     def driven_at(self) -> float:
         """Time of the newest renewal of the lease by a process that drove the search.
 
-        It is in seconds since 1970, on the clock of events (`now`).
+        It is in seconds since 1970, on the clock of events (`now`); 0 if none has driven it yet.
         """
         with self._database.reading() as connection:
             return lease.read_row(connection).driven_at
@@ -393,7 +403,10 @@ def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[
 
 
 def _is_committed(connection: Connection, wrote: Sequence[Recorded]) -> bool:
-    """Return whether the database has these events, so that only the reply was lost."""
+    """Return whether the database has these events, so that only the reply was lost.
+
+    Number, term and time of each must be equal. `wrote` must not be empty.
+    """
     query = "SELECT k, epoch, at FROM events WHERE k BETWEEN ? AND ? ORDER BY k"
     found = connection.execute(query, (wrote[0].number, wrote[-1].number)).fetchall()
     return found == [(record.number, record.term, record.time) for record in wrote]
@@ -402,7 +415,8 @@ def _is_committed(connection: Connection, wrote: Sequence[Recorded]) -> bool:
 def _set_status(connection: Connection, event: Event) -> None:
     """Store the status that an event gives its replica, adding the row of a new replica.
 
-    Raises IllegalMove if the change of status is not allowed.
+    A new trial gets a WAITING row for each replica; events without a status change nothing. Raises
+    IllegalMove if the change of status is not allowed.
     """
     match event:
         case Created():

@@ -163,7 +163,8 @@ def examine(url: str) -> Server:
 def write_pointer(path: Path, url: str, sweep_id: str) -> Pointer:
     """Write a signed file with the address of a new sweep's ledger, and return the address.
 
-    The schema is named after `sweep_id`.
+    The schema is named after `sweep_id`; it is not created. Raises OSError if the file cannot be
+    written.
     """
     pointer = Pointer(url, f"sweep_{sweep_id}")
     signed.write(path, pointer._asdict())
@@ -309,12 +310,18 @@ class Database:
         return self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """Return a context manager with a transaction that holds the write lock throughout."""
+        """Return a context manager with a transaction that holds the write lock throughout.
+
+        It waits up to `BUSY_S` seconds for the lock, then raises StorageError.
+        """
         return self._transaction(*_WRITING)
 
     @contextmanager
     def creating(self) -> Iterator[Connection]:
-        """Create the schema, and yield the transaction in which its tables are to be created."""
+        """Create the schema, and yield the transaction in which its tables are to be created.
+
+        Raises StorageError if the schema exists already.
+        """
         with self._transaction(_BEGIN) as connection:
             connection.execute(f"CREATE SCHEMA {self._pointer.schema}")
             yield connection
@@ -333,7 +340,8 @@ class Database:
     def removing(self) -> Iterator[None]:
         """Delete the sweep's schemas when the block succeeds.
 
-        These are all whose names begin with the name of its schema.
+        These are all whose names begin with the name of its schema. Raises StorageError, before the
+        block begins, if the server refuses.
         """
         query = "SELECT nspname FROM pg_catalog.pg_namespace WHERE starts_with(nspname, ?)"
         with self._transaction(_BEGIN) as connection:
@@ -352,7 +360,7 @@ class Database:
     def connected(self, only_read: bool) -> Any:
         """Return a new psycopg connection for SQLAlchemy, which begins and ends its transactions.
 
-        With `only_read`, the server refuses to write.
+        With `only_read`, the server refuses to write. The caller must close the connection.
         """
         with self._convert_errors():
             raw = self._connect()
@@ -420,8 +428,8 @@ class Database:
     def _transaction(self, *begin: str) -> Iterator[Connection]:
         """Yield a connection inside a transaction; commit at the end, roll back on any error.
 
-        `begin` are the statements that begin it. Raises Interrupted if the server was lost inside
-        the transaction.
+        `begin` are the statements that begin it. Connects to the server first if there is no
+        connection. Raises Interrupted if the server was lost inside the transaction.
         """
         with self._convert_errors():
             raw = self._begin(begin)
@@ -441,8 +449,9 @@ class Database:
     def _begin(self, begin: Sequence[str]) -> _Client:
         """Return the connection inside a new transaction, after executing the statements `begin`.
 
-        Retries for `PATIENCE_S` seconds while the server is away, if this process has reached it
-        before.
+        Connects first if necessary. Retries for `PATIENCE_S` seconds while the server is away, if
+        this process has reached it before and the database was made with `patient`. Raises
+        `psycopg.Error` otherwise.
         """
         deadline = time.monotonic() + PATIENCE_S
         wait = FIRST_RETRY_S

@@ -91,7 +91,10 @@ class Requests:
         self._database.close()
 
     def ask(self, verb: Verb, body: Mapping[str, Any]) -> int:
-        """Commit a new request for the driver and return its number."""
+        """Commit a new request for the driver and return its number, without waiting for an answer.
+
+        `body` has the arguments of the verb, which are not checked here.
+        """
         row = (time.time(), verb, json.dumps(dict(body)))
 
         def insert(is_retry: bool) -> int:
@@ -114,13 +117,19 @@ class Requests:
 
     @tables.retried
     def pending(self) -> list[Request]:
-        """Return the requests without an answer, in the order of their numbers."""
+        """Return the requests without an answer, in the order of their numbers.
+
+        Raises DamagedLedger if one of them is not valid.
+        """
         with self._database.reading() as connection:
             return [_decode_request(*row) for row in connection.execute(_PENDING)]
 
     @tables.retried
     def answer_to(self, number: int) -> Answer | None:
-        """Return the driver's answer to request `number`, or None if it has none yet."""
+        """Return the driver's answer to request `number`.
+
+        Returns None if it has none yet, or there is no such request.
+        """
         query = "SELECT answer FROM requests WHERE number = ?"
         with self._database.reading() as connection:
             (text,) = connection.execute(query, (number,)).fetchone() or (None,)
@@ -149,8 +158,8 @@ def _decode_request(number: int, epoch: object, verb: object, text: object) -> R
 def answer_writer(answers: Mapping[int, Answer]) -> Callable[[Connection], None]:
     """Return a function that writes answers into their requests' rows.
 
-    The function gets a connection in a transaction. `answers` maps the number of a request to its
-    answer.
+    The function gets a connection in a transaction, and also writes the present time into the rows.
+    `answers` maps the number of a request to its answer.
     """
 
     def write(connection: Connection) -> None:

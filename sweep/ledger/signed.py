@@ -45,7 +45,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def is_own(contents: Mapping[str, Any], path: Path) -> bool:
-    """Return whether `contents`, read from `path`, carry a valid signature of this user's key."""
+    """Return whether `contents`, read from `path`, carry a valid signature of this user's key.
+
+    A key file is made if there is none.
+    """
     try:
         signing.check(contents, signing.user_trust(), path)
     except (UntrustedCheckpoint, SigningError):
@@ -56,7 +59,8 @@ def is_own(contents: Mapping[str, Any], path: Path) -> bool:
 def is_accepted(contents: Mapping[str, Any], path: Path) -> bool:
     """Return whether this user signed or explicitly trusted a file, so that it may be followed.
 
-    `contents` are those read from `path`.
+    `contents` are those read from `path`. Raises UsageError if the user has not signed the file and
+    it can no longer be read.
     """
     return is_own(contents, path) or is_trusted(path)
 
@@ -75,7 +79,10 @@ def identify(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def is_trusted(path: Path) -> bool:
-    """Return whether this user has trusted exactly this content of a file with `sweep trust`."""
+    """Return whether this user has trusted exactly this content of a file with `sweep trust`.
+
+    Raises UsageError if the file holds no JSON mapping or cannot be read.
+    """
     try:
         return identify(path)[0] in signing.user_trust().digests
     except SigningError:

@@ -50,6 +50,7 @@ def create_database(path: Path, url: str | None, sweep_id: str) -> "Database":
 
     Raises:
         BadConfig: the URL is not valid for a ledger.
+        UsageError: psycopg is not installed.
         OSError: the disk refused.
     """
     if url is None:
@@ -76,7 +77,8 @@ def url_of(path: Path) -> str | None:
 def companion_schema(path: Path, name: str) -> "postgres.Database | None":
     """Return the database of a further schema of the ledger's sweep, named after `name`.
 
-    Returns None if the ledger is an SQLite file. Nothing is created.
+    Returns None if the ledger is an SQLite file. Nothing is created. Raises UsageError if another
+    person named the server, or psycopg is not installed.
     """
     database = open_database(path)
     return None if isinstance(database, tables.Database) else database.companion_schema(name)
@@ -96,8 +98,8 @@ def check(url: str) -> None:
 def removing(path: Path) -> Iterator[None]:
     """Delete the sweep's schemas on a server when the block, which deletes its folder, succeeds.
 
-    Does nothing for an SQLite file. Raises StorageError if the server refused; nothing was deleted
-    then.
+    Does nothing for an SQLite file. Raises StorageError, before the block begins, if the server
+    refuses, and UsageError if another person named the server or psycopg is not installed.
     """
     with contextlib.closing(open_database(path)) as database, database.removing():
         yield

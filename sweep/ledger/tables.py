@@ -99,6 +99,8 @@ class Interrupted(Unreachable):
 def call_repeatedly(work: Callable[[bool], T]) -> T:
     """Return the result of `work`, calling it up to `REPEATS` more times after Interrupted.
 
+    Raises Interrupted if the last call does so too.
+
     Args:
         work: function that does one transaction. It gets False at the first call. At repetitions
             it gets True and must check whether the interrupted transaction was committed. The
@@ -182,7 +184,8 @@ class Database:
     def writing(self) -> AbstractContextManager[Connection]:
         """Return a context manager with a transaction that has the write lock from its beginning.
 
-        A transaction that begins with a read could not wait for the lock later.
+        It waits up to `BUSY_S` seconds for the lock, then raises StorageError. A transaction that
+        begins with a read could not wait for the lock later.
         """
         return self._transaction("BEGIN IMMEDIATE")
 
@@ -223,8 +226,9 @@ class Database:
     def copy(self, revision: str) -> str:
         """Copy the ledger to a file ``sweep.db.REVISION`` beside it; return the copy's name.
 
-        The copy is there whole or not at all. SQLite copies the pages, since the file alone is
-        incomplete while in use. Raises StorageError if the disk or the database refused.
+        The copy is there whole or not at all, and replaces an older one of this name. SQLite copies
+        the pages, since the file alone is incomplete while in use. Raises StorageError if the disk
+        or the database refused.
         """
         copy = self.path.with_name(f"{self.path.name}.{revision}")
         draft = copy.with_name(f".{copy.name}.new")
@@ -290,7 +294,8 @@ class Database:
 def opened(path: Path) -> sqlite3.Connection:
     """Return a connection to an SQLite file that begins no transaction by itself, with full sync.
 
-    It is read-only if the folder is not writable.
+    The file is created if it does not exist. The connection is read-only if the folder is not
+    writable.
     """
     if os.access(path.parent, os.W_OK):
         connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
@@ -385,7 +390,7 @@ _REMEDIES = {
 
 
 def with_advice(error: BaseException) -> str:
-    """Return SQLite's message on one line, with a remedy."""
+    """Return SQLite's message on one line, with a remedy by the kind of error."""
     message, code = reason(error), getattr(error, "sqlite_errorcode", 0)
     if "; " in message:
         return message

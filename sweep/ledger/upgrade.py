@@ -92,6 +92,7 @@ def is_old(path: Path) -> bool:
     Raises:
         UsageError: its revision is newer than this program.
         StorageError: the file is not a ledger.
+        DamagedLedger: it does not have exactly one revision.
     """
     revision = _revision(path)
     if revision not in known_revisions():
@@ -100,7 +101,11 @@ def is_old(path: Path) -> bool:
 
 
 def _revision(path: Path) -> str:
-    """Return the revision recorded in the ledger at `path`, opened for that."""
+    """Return the revision recorded in the ledger at `path`, opened for that.
+
+    Raises StorageError if the file is not a ledger, and DamagedLedger unless it has exactly one
+    revision.
+    """
     with (
         readable(path),
         closing(storage.open_database(path)) as database,
@@ -148,8 +153,9 @@ def upgrade(path: Path, term: int) -> str:
 def run_scripts(path: Path, first: Callable[[Connection], None]) -> None:
     """Run all migrations that a ledger lacks, in one transaction.
 
-    `first` is called in the transaction before them and raises if the ledger may not be changed.
-    Raises StorageError if the disk or the database refused; the ledger is unchanged.
+    `first` is called in the transaction before them, and raises if the ledger may not be changed;
+    its error is raised here. Raises StorageError if the disk or the database refused. After an
+    error the ledger is unchanged.
     """
     import sqlalchemy as sa
     from alembic.operations import Operations
