@@ -52,7 +52,8 @@ class SearcherOptions(settings.Settings):
     def most_suggested(self, trials: int) -> int:
         """Return how many of the first `trials` searched trials may take users' suggestions.
 
-        The fraction counts as its decimal text says, so 0.29 of 100 trials are 29.
+        The fraction `suggested` counts as its decimal text says, so 0.29 of 100 trials are 29. The
+        result is rounded down.
         """
         return math.floor(exact_decimal(self.suggested) * trials)
 
@@ -123,7 +124,8 @@ class Searcher(Protocol):
     def suggest(self, request: Request) -> Settings:
         """Return settings for the next trial, determined by the request alone.
 
-        Raises Exhausted if there is no further point.
+        Raises Exhausted if there is no further point, and BadSpace if the proposal is not a point
+        of the space.
         """
         ...
 

@@ -29,7 +29,8 @@ from sweep.spec.space import Choice, Domain, Settings, choice_key
 from trainables.core import rng
 
 _Key = tuple[bool, float, int]
-"""Sort key of a trial at a level, best first: without a score, cost, number of the trial."""
+"""Sort key of a trial at a level, best first: True without a score, cost (less is better), number
+of the trial."""
 
 
 class Options(PriorOptions):
@@ -79,8 +80,8 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return the best of some draws near the good settings of the highest modelled rung.
 
-        Without a rung with enough trials, and for a fraction of proposals, settings are drawn at
-        random.
+        Without a rung with enough trials, and for the fraction `random_fraction` of proposals,
+        settings are drawn at random. Raises BadSpace if the proposal is not a point of the space.
         """
         few, stream = self._least_points(request), rng.generator(request.seed, "bohb")
         rungs = self._update_rungs(request)
@@ -100,9 +101,9 @@ class Searcher(searchers.Searcher):
         return request.space.resolve(lambda name, domain: _value(domain, place[name]))
 
     def _update_rungs(self, request: Request) -> "_Rungs":
-        """Return the trials of a request by rungs.
+        """Return the trials of a request by rungs, and keep them for the next request.
 
-        They are updated from those of the last request if they fit.
+        Those of the last request are updated if they fit, else all trials are read.
         """
         if self._rungs is None or not self._rungs.fits(request):
             self._rungs = _Rungs(request)
@@ -136,7 +137,10 @@ class _Rungs:
         return same and levels == self._levels
 
     def update(self, request: Request) -> None:
-        """Read the trials of a request that have changed since the last one."""
+        """Read the trials of a request that have changed since the last one.
+
+        Trials that are gone are removed. A trial outside the space is at no rung.
+        """
         trials = request.trials
         changed = self._changes.update(request)
         while len(self._of) > len(trials):
@@ -157,9 +161,10 @@ class _Rungs:
             self._set_point(number, _point(trial, self._domains) if inside else nowhere)
 
     def highest_with(self, count: int) -> float | None:
-        """Return the highest rung that at least `count` trials reached; None if there is none.
+        """Return the highest rung at which at least `count` trials have a score; None if none has.
 
-        Infinity is the end of training.
+        Infinity is the end of training. Failed trials, offspring and trials outside the space do
+        not count.
         """
         return next((level for level, keys in self._keys.items() if len(keys) >= count), None)
 
@@ -192,8 +197,8 @@ class _Rungs:
 def _score(trial: Trial, level: float) -> float | None:
     """Return the score of a trial at a rung (infinity is the end); None if it has not reached it.
 
-    Returns None also for failed trials and for offspring, whose scores depend on their ancestors'
-    settings too.
+    A completed trial has reached every rung. Returns None also for a score that is missing or NaN,
+    for failed trials, and for offspring, whose scores depend on their ancestors' settings too.
     """
     there = trial.reached(level) or trial.status is Status.COMPLETED
     if not there or trial.status is Status.FAILED or trial.parent is not None:

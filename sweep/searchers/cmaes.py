@@ -68,7 +68,8 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return a draw from the distribution after all complete generations.
 
-        Choices are drawn at random.
+        Choices and parameters with a condition are drawn at random, and so is every parameter if
+        none is modelled. Raises BadSpace if the point is not in the space.
         """
         domains = modelled(request.space)
         if not domains:  # a user fixed every number: only choices are left
@@ -88,7 +89,7 @@ class Searcher(searchers.Searcher):
         """Return the distribution after the generations that were complete in time.
 
         A generation counts for a trial if it was complete when that was proposed. `domains` are the
-        modelled parameters.
+        modelled parameters. The replay is kept for the next request.
         """
         kept = self._replayed
         if kept is None or kept.domains != domains or not kept.fits(request):
@@ -152,7 +153,8 @@ def _solution(
 ) -> tuple[NDArray[np.float64], float]:
     """Return a trial's point (d,), one quantile per domain, and its cost at event number `k`.
 
-    The cost is minus the score then known, if maximised; infinite if the trial has failed since.
+    The cost is the score then known, negated if the metric is maximised. It is infinite if the
+    trial had failed by then, or has no score.
     """
     milestone = evolution.scored_milestone(trial, k)
     score = -np.inf if milestone is None else trial.objective.sign * (milestone.score or 0.0)

@@ -74,6 +74,7 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return settings that a newly fitted process proposes, in a child process with torch.
 
+        The first `n_startup_trials` are random. The child process is started if needed and kept.
         Raises BadSpace if the proposal is not a point of the space, and SweepError if the child
         process dies twice.
         """
@@ -161,8 +162,8 @@ class _Helper:
     def ask(self, *question: Any) -> Settings | str:
         """Send the arguments of `_Fitting.suggest` to the child process, and return its answer.
 
-        Threads take turns. If the child process dies, a second one is tried. Raises SweepError if
-        that dies, too.
+        The child process is started if needed; its answer is awaited without a time limit. Threads
+        take turns. If it dies, a second one is tried. Raises SweepError if that dies, too.
         """
         with self._lock:
             for _ in range(_ASKED):
@@ -181,5 +182,5 @@ class _Helper:
 
 @cache
 def _helper() -> _Helper:
-    """Return the one helper of this process."""
+    """Return the one helper of this process, created at the first call."""
     return _Helper()

@@ -94,8 +94,10 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return settings that resemble good ones of the history more than its other ones.
 
-        Some are random (`Options.random_fraction`): a model of what reached the upper rungs would
-        otherwise propose the same again, and never learn whether anything else is better.
+        The first `n_startup_trials` are random, and later some (`Options.random_fraction`): a model
+        of what reached the upper rungs would otherwise propose the same again, and never learn
+        whether anything else is better. At most `window` trials are modelled. Raises BadSpace if
+        the proposal is not a point of the space.
         """
         if rng.generator(request.seed, "tpe").random() < self._random_fraction(request):
             return request.space.draw(request.seed)
@@ -115,7 +117,10 @@ class Searcher(searchers.Searcher):
         return study.suggest(request, sampler, known)
 
     def _random_fraction(self, request: Request) -> float:
-        """Return the probability that a proposal is drawn at random."""
+        """Return the probability that a proposal is drawn at random.
+
+        It is the option's value; by default `RANDOM_WITH_RUNGS` if the scheduler has rungs, else 0.
+        """
         given = self.options.random_fraction
         return (RANDOM_WITH_RUNGS if request.levels else 0.0) if given is None else given
 
@@ -131,8 +136,8 @@ def _select_window(
 ) -> Sequence[FrozenTrial]:
     """Return the trials at the indices `good` and the newest others, at most `limit`.
 
-    Failed ones are left out. They are in the order of `frozen`, which is returned if it is no
-    longer than `limit`.
+    They are in the order of `frozen`, without failed ones. If `frozen` is no longer than `limit`,
+    it is returned itself, with failed ones.
     """
     if len(frozen) <= limit:
         return frozen
@@ -154,9 +159,10 @@ class _Sampler(optuna.samplers.TPESampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return the distributions of the parameters that all finished trials have.
+        """Return the distributions of the parameters that all complete and pruned trials have.
 
-        Parameters with a single value are left out.
+        Parameters with a single value are left out. With `group`, or without `multivariate`, it is
+        the result of Optuna's own sampler.
         """
         if self._group or not self._is_multivariate(study):
             return super().infer_relative_search_space(study, trial)

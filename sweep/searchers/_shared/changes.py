@@ -29,7 +29,8 @@ class Changes:
         """Return the numbers of the trials that may have changed since the last request.
 
         They ascend, and include every trial that the ledger did not have then. All numbers are
-        returned for another history, or if the request does not say which trials have changed.
+        returned for another history, or if the request does not say which trials have changed. The
+        request is remembered as the last one.
         """
         trials, touched = request.trials, request.touched or ()
         known = min(self._recorded, len(trials)) if self.continues(request) else 0

@@ -188,7 +188,11 @@ class Generations(Replay):
         )
 
     def step(self, trials: Sequence[Trial], number: int) -> None:
-        """Assign trial `number` to a generation, by the scores known when it was proposed."""
+        """Assign trial `number` to a generation, by the scores known when it was proposed.
+
+        Updates `newest` and `count`, then appends to `generations`, and to `firsts` if the trial is
+        the first of its generation.
+        """
         for arrived in self.take_arrived(seen_by(trials, number), trials):
             if self.generations[arrived] > self.newest:
                 self.newest, self.count = self.generations[arrived], 0
@@ -223,9 +227,11 @@ class Evolving(searchers.Searcher):
         self._frozen: tuple[Any, list[FrozenTrial]] = (None, [])
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings crossed from two parents of the newest generation, and mutated.
+        """Return settings crossed from parents of the newest generation, and mutated.
 
-        They are drawn at random as long as there are fewer than two parents.
+        They come from one parent if no crossover is drawn (`crossover_prob`). They are drawn at
+        random as long as there are fewer than two parents. Raises BadSpace if the proposal is not a
+        point of the space.
         """
         parents = self._parents(request)
         if len(parents) < 2:  # a crossover needs two
@@ -241,9 +247,10 @@ class Evolving(searchers.Searcher):
         return sampler
 
     def _parents(self, request: Request) -> list[FrozenTrial]:
-        """Return the parents of the newest generation as Optuna's trials.
+        """Return the parents of the newest generation as Optuna's trials; none in the first one.
 
-        All earlier choices of parents are replayed first.
+        All earlier choices of parents are replayed first, and kept if they follow from trials in
+        the ledger.
         """
         if not self._replayed.fits(request):
             self._replayed = self._begin()
@@ -285,7 +292,7 @@ class Evolving(searchers.Searcher):
     ) -> list[Trial]:
         """Return those of `pool` that become parents of `generation`, by the scores at event `k`.
 
-        Optuna's sampler chooses; the result is kept.
+        Optuna's sampler chooses at most `population_size`; the result is kept.
         """
         scores = {trial.number: AsComplete(k)(trial) for trial in pool}
         key = (generation, request.sweep_seed, *scores.items())

@@ -82,7 +82,11 @@ class Density:
         return densities
 
     def draw(self, stream: np.random.Generator, number: int, factor: float) -> Points:
-        """Return points (number, d) drawn from the density with kernels `factor` times as wide."""
+        """Return points (number, d) drawn from the density with kernels `factor` times as wide.
+
+        They are drawn from `stream`. A coordinate in which a kernel's point is inactive is drawn
+        uniformly.
+        """
         drawn = self.points[stream.integers(len(self.points), size=number)].copy()
         for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
             column, chance = drawn[:, d], stream.random((2, number))
@@ -98,8 +102,8 @@ class Density:
 def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
     """Return the kernel width of one dimension for its known values, by the normal reference rule.
 
-    `count` is its number of choices, 0 if it is ordered, and `dimensions` the number of all
-    dimensions.
+    It is at least `LEAST`, and the maximum if fewer than two values are known. `count` is its
+    number of choices, 0 if it is ordered, and `dimensions` the number of all dimensions.
     """
     if len(values) < 2:
         return 1.0 if count == 0 else 1 - 1 / count

@@ -113,7 +113,8 @@ class _Progress:
     def first_untried(self, trials: Sequence[Trial]) -> Settings | None:
         """Return the first point of the order without a trial, or None if each has one.
 
-        Trials that are new since the last call are read first.
+        Trials that are new since the last call are read first. Offspring do not count as trials of
+        their points.
         """
         for number in range(self._trials, len(trials)):
             self._newest = trials[number].searched

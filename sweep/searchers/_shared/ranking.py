@@ -24,7 +24,8 @@ class Ranking:
     def update(self, frozen: Sequence[FrozenTrial], changed: Iterable[int], sign: float) -> None:
         """Rank the trials at the indices `changed` of `frozen` again; `frozen` are all trials.
 
-        `sign` is +1 if the metric is maximised, -1 if it is minimised.
+        `sign` is +1 if the metric is maximised, -1 if it is minimised. Trials beyond the end of
+        `frozen` are removed; running and failed ones have no rank.
         """
         while len(self._ranks) > len(frozen):
             self._remove(self._ranks.pop())
@@ -52,7 +53,9 @@ class Ranking:
 def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
     """Return a key that sorts trials, best first; None for a trial that runs or has failed.
 
-    `place` is the trial's index; `sign` is +1 if the metric is maximised, -1 if it is minimised.
+    Complete trials come first, by score, then pruned ones, by the last rung and the score there,
+    then those that violate a constraint, by the amount. `place` is the trial's index; `sign` is +1
+    if the metric is maximised, -1 if it is minimised.
     """
     if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
         return None

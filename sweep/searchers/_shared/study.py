@@ -43,7 +43,8 @@ class SamplerView:
     values: tuple[float, ...] = ()
     """Scores in all objectives, for a complete trial; else empty."""
     rungs: Mapping[int, float] | None = None
-    """Number of a rung (from 1) → score there, for a trial that is not complete; else None."""
+    """Number of a rung (from 1), or without rungs the iteration → score there, for a trial that is
+    not complete. None for a complete or failed trial, or if the sampler knows no rungs."""
     violations: tuple[float, ...] = ()
     """Amount by which each constraint is violated; 0 or less if it holds."""
 
@@ -52,7 +53,8 @@ class SamplerView:
 class WithRungs:
     """Function from a trial to its view for a sampler that knows rungs.
 
-    A paused trial is shown as pruned, with its scores at the rungs.
+    A paused trial is shown as pruned, with its scores at the rungs, and an interrupted or waiting
+    one as running.
     """
 
     levels: tuple[float, ...]
@@ -80,7 +82,8 @@ class WithRungs:
 class AsComplete:
     """Function from a trial to its view for a sampler that knows no rungs.
 
-    A trial that ever paused or ended is shown as complete with its score then, even if it runs.
+    A trial that ever paused or ended is shown as complete with its score then, even if it runs; as
+    failed if it failed or a score is missing. Any other trial is shown as running.
     """
 
     k: float = math.inf
@@ -168,7 +171,8 @@ def without_warnings() -> Iterator[None]:
 def suggest(request: Request, sampler: BaseSampler, trials: Sequence[FrozenTrial]) -> Settings:
     """Return the settings that Optuna's sampler proposes for a new trial, after `trials`.
 
-    Raises BadSpace if the proposal is not a point of the space.
+    Sets the numbers and IDs of `trials` to their positions. Raises BadSpace if the proposal is not
+    a point of the space.
     """
     with without_warnings():
         study = study_of(request, trials, sampler)
@@ -181,7 +185,7 @@ def study_of(
 ) -> optuna.Study:
     """Return an in-memory study of Optuna with these trials and the sweep's directions.
 
-    The trials are numbered anew in it, but not copied.
+    The trials are not copied: their numbers and IDs are set to their positions.
     """
     storage = InMemoryStorage()
     study = optuna.create_study(

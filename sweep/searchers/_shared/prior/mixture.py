@@ -66,8 +66,10 @@ class Mixture(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return settings that the prior or the other searcher proposes.
 
-        The stream of the request's seed draws which one, by their successes so far. Settings of the
-        prior have the origin `ORIGIN` and a reason.
+        The stream of the request's seed draws which one, by their successes so far; without earlier
+        results or searched parameters it is always the other searcher. The prior proposes the
+        likeliest to succeed of `DRAWN` random settings and, at the first attempt, some of the best
+        of earlier sweeps. Its settings have the origin `ORIGIN` and a reason.
         """
         if self._past.sweeps is not request.learnt:
             self._past = SweepsPrior(request.learnt, self._past.space)
@@ -94,7 +96,8 @@ class Mixture(searchers.Searcher):
 def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
     """Return a sweep's searcher, mixed with a prior if its options and the sweep allow one.
 
-    Raises BadConfig if the options name an unknown game, or games of several trainables.
+    Otherwise returns `searcher` itself. Raises BadConfig if the options name an unknown game, or
+    games of several trainables.
     """
     options = searcher.options
     if not isinstance(options, PriorOptions) or options.prior == "none":
@@ -115,7 +118,9 @@ def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
 def _shipped(trainable: str, shipped: Sequence[Game], spec: SweepSpec) -> Model | None:
     """Return the model of games for a sweep.
 
-    Returns None without games, or if the space has none of their settings.
+    It has the settings that the sweep searches or fixes, without those of which the games show no
+    effect for so long a training. Returns None without games, or if none of their settings is
+    searched.
     """
     columns, length = games.COLUMNS.get(trainable, ()), spec.stop.get("timesteps_total", 0.0)
     described = [column.key for column in columns if length <= column.longest]
@@ -143,8 +148,10 @@ def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]
 def prior_share(trials: Sequence[Trial]) -> float:
     """Return the probability that the prior proposes the next settings, given all trials so far.
 
-    It is the prior's rate of successes over the sum of both rates. Initially each rate is as if the
-    prior had succeeded twice and the searcher once in three trials.
+    It is the prior's rate of successes over the sum of both rates, within `LEAST` to 1 - `LEAST`.
+    Initially each rate is as if the prior had succeeded twice and the searcher once in three
+    trials. Of the newest `NEWEST` trials, those count that have paused or ended; offspring and
+    clones do not.
     """
     scored = ((trial, trial.score) for trial in trials[-NEWEST:] if _is_settled(trial))
     ranked = sorted(

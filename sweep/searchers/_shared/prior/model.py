@@ -74,8 +74,9 @@ class Model:
     def expected(self, settings: Sequence[Mapping[str, Any]]) -> Array:
         """Return by how much each of some settings is likelier than random ones to succeed, (n,).
 
-        Settings map a column's key to a value. Success is to be among the best `BEST` of a game;
-        the result is a difference of probabilities.
+        Settings map a column's key to a value; one that is missing or cannot be read counts as the
+        mean of the games. Success is to be among the best `BEST` of a game; the result is a
+        difference of probabilities.
         """
         return self.expected_at(self._read(settings))
 
@@ -87,7 +88,7 @@ class Model:
     def place_in_games(self, settings: Mapping[str, Any]) -> list[float]:
         """Return, for each game, the share of its settings beaten by settings like these.
 
-        Shares are 0 to 1.
+        Shares are 0 to 1; 0.5 if no setting of the game is similar.
         """
         at = self._read([settings])
         places = []
@@ -101,7 +102,7 @@ class Model:
     def _read(self, settings: Sequence[Mapping[str, Any]]) -> Array:
         """Return the coordinates of some settings, (settings, columns).
 
-        Missing ones get the mean of the games.
+        Missing ones, and those that cannot be read, get the mean of the games.
         """
         rows = [
             [column.coordinate(one.get(column.key, math.nan)) for column in self.columns]

@@ -68,9 +68,10 @@ class SpaceColumn:
     """Canonical JSON of the choice that this column stands for; None for an ordered parameter."""
 
     def coordinate(self, value: Any) -> float:
-        """Return the coordinate of a value; NaN if the domain does not contain it.
+        """Return the coordinate of a value, from 0 to 1; NaN if it has none.
 
-        It is the value's quantile, or for a choice `CHOSEN` if the value is this choice, else 0.
+        It is the value's quantile, limited to 0 to 1. For a choice it is `CHOSEN` if the value is
+        this choice, else 0.
         """
         try:
             if isinstance(self.domain, Choice):
@@ -97,7 +98,8 @@ class SweepsPrior:
     def describe(self, proposal: Settings) -> str:
         """Return a text on what share of each earlier sweep's settings such settings beat.
 
-        The most similar sweeps come first.
+        The most similar sweeps come first; at most `NAMED` are named, with their most similar
+        trial.
         """
         at = np.array(self._read(proposal.searched))
         shares = self._model.place_in_games(proposal.searched)
@@ -116,10 +118,10 @@ class SweepsPrior:
         return f"{said_first}: {names}{more}"
 
     def sample_best(self, space: Space, stream: np.random.Generator) -> list[Settings]:
-        """Return some of the earlier sweeps' best settings, as points of a space.
+        """Return some of the earlier sweeps' best settings, as points of a space, at most `AGAIN`.
 
-        They are drawn from `stream`. Those that are not valid in the space are left out, so the
-        list may be empty.
+        They are drawn from `stream` and may repeat. Those that are not valid in the space are left
+        out, so the list may be empty.
         """
         if not self._best:
             return []
