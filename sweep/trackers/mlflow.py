@@ -204,7 +204,10 @@ class _Copy:
         return parent is None or COMPLETE not in parent.stored.tags
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Write to MLflow what these events change: of each run the rows first, then the status."""
+        """Write to MLflow what these events change: of each run the rows first, then the status.
+
+        Media files of results, the spec and the view of MLflow's page are written, too.
+        """
         changes = self._content.extend(records)
         tags = {**self._content.sweep_tags(), **({COMPLETE: "true"} if self.is_complete else {})}
         with self._store.writing():
@@ -353,9 +356,9 @@ class _Copy:
         return new, [row for row in there if repr(known[row.key, row.time]) != repr(row.value)]
 
     def _set_status(self, run: _Run, status: str, end_time: float | None, title: str) -> None:
-        """Set status and title of a run, unless they are the same.
+        """Set status and title of a run, unless these and the end are the same, or it is deleted.
 
-        `end_time` is in seconds since 1970.
+        `end_time` is in seconds since 1970; None while the run continues.
         """
         stored = run.stored
         at = None if end_time is None else milliseconds(end_time)
@@ -376,7 +379,11 @@ def _known(run: StoredRun) -> _Run:
 
 
 def _origin(context: TrackerContext) -> dict[str, str]:
-    """Return MLflow's tags for the user, the source and the Git commit of a run."""
+    """Return MLflow's tags for the user, the source and the Git commit of a run.
+
+    The commit is that of the first folder in which modules are looked for; it is left out if that
+    is in no repository.
+    """
     tags = {"mlflow.source.name": context.spec.trainable, "mlflow.source.type": "LOCAL"}
     try:
         tags["mlflow.user"] = getpass.getuser()

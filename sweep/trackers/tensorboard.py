@@ -32,7 +32,10 @@ class Tracker(FileTracker):
     file = "events.out.tfevents.sweep"
 
     def read(self, content: bytes) -> RowPositions:
-        """Return the positions of the rows' records in a file, up to the first invalid one."""
+        """Return the positions of the rows' records in a file, up to the first invalid one.
+
+        There are none if its two first records (version and settings) are not complete.
+        """
         standing, heads = RowPositions(), 0
         for size, data in _records(content):
             place = data.find(_FIRST)

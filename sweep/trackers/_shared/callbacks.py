@@ -86,7 +86,8 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
 class Caller(trackers.Tracker):
     """Tracker that calls the methods of one class of the user, in a process of its own.
 
-    `name` is the class's name in the spec; `say` shows a message to the user.
+    `name` is the class's name in the spec; `say` shows a message to the user. The class is imported
+    here, too, which raises UsageError if it is not usable.
     """
 
     def __init__(self, context: TrackerContext, name: str, say: Callable[[str], None]) -> None:
@@ -103,7 +104,9 @@ class Caller(trackers.Tracker):
     def publish(self, records: Sequence[Recorded]) -> None:
         """Call the user's methods for these events, one after another, and wait for each.
 
-        Exceptions and deaths of the process are reported and not repeated.
+        Exceptions and deaths of the process are reported and not repeated. After `MOST_DEATHS`
+        deaths nothing more is called. Raises StorageError if a method is to be called after
+        `give_up`.
         """
         if self._history is None or self._history.k != records[0].number - 1:
             self._history = self._context.history(records[0].number - 1, shows_unsaved=True)
@@ -114,7 +117,7 @@ class Caller(trackers.Tracker):
                     self._call(method, arguments)
 
     def close(self) -> None:
-        """End the process, and report how often each method raised an exception."""
+        """End the process, and report how often each method raised, if more than once."""
         for method, count in sorted(self._failed.items()):
             if count > 1:
                 self._say(f"callback {self._name}: {method} raised {count} times in all")
@@ -135,9 +138,10 @@ class Caller(trackers.Tracker):
                 os.kill(child.pid, signal.SIGKILL)
 
     def _call(self, method: str, arguments: tuple[Any, ...]) -> None:
-        """Call a method in the process, which is started if needed.
+        """Call a method in the process, which is started if needed, and wait without a time limit.
 
-        An exception of the method, or the process's death, is reported to the user.
+        The process's death is reported to the user, and an exception if it is the method's first.
+        Raises StorageError after `give_up`.
         """
         try:
             if self._child is None:
@@ -162,7 +166,8 @@ class Caller(trackers.Tracker):
     def _report_death(self, method: str, error: TrainableError) -> None:
         """Count and report the death of the process during a call of `method`.
 
-        Raises StorageError if `give_up` killed it.
+        What is left of the process is killed; the next call starts a new one. Raises StorageError
+        if `give_up` killed it.
         """
         child, self._child = self._child, None
         if child is not None:

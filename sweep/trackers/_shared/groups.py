@@ -28,7 +28,9 @@ class Curve:
     def extend(self, trial: Trial, event: Reported | Closed) -> Iterator[Row]:
         """Yield the rows that the results in an event complete, one per iteration.
 
-        `trial` is the trial after the event.
+        An iteration is complete once each seed that counts has a result of it. Other results are
+        kept until then; those of iterations already in the curve are ignored. `trial` is the trial
+        after the event.
         """
         for row in event.rows:
             if row.iteration > self._upto:
@@ -45,7 +47,8 @@ class Curve:
     def _row(self, iteration: int, rows: list[Row]) -> Row:
         """Return the row of an iteration, with the metric aggregated over the seeds' rows.
 
-        It also has their largest number of environment steps.
+        It also has their largest number of environment steps. Either is left out if it is not
+        known.
         """
         metrics: dict[str, Scalar] = {"training_iteration": iteration}
         steps = [to_number(row.metrics.get(_STEPS)) for row in rows]

@@ -153,6 +153,7 @@ class Check:
         """Yield texts about rows of a run that occur twice, have other times, or other values.
 
         `expected` has the rows that should be there, `standing` the values of those that are.
+        Values of iterations that may have been run again are not compared.
         """
         if twice := sum(len(values) > 1 for values in standing.values()):
             yield f"{twice} rows occur more than once"

@@ -188,7 +188,7 @@ class Content:
         """Names of results that are sent as curves even if they are counts; without those named
         like a score."""
         self._steps = self._iterations = 0
-        """Of all trials, so far."""
+        """Environment steps, and iterations, of all trials so far."""
         self._standing: dict[int, int] = {}
         """Number of a trial → its environment steps so far, the maximum over its seeds."""
         self._scored: dict[int, tuple[int, float]] = {}
@@ -232,9 +232,10 @@ class Content:
         return changes
 
     def _end(self, changes: Changes, record: Recorded) -> None:
-        """Add the rows at the end of a driver's term.
+        """Add the rows at the end of a driver's term, and set `ended_at`.
 
-        They are counts of trials, and expected scores, which all trials influence.
+        They are counts of trials, and expected scores of the best `SAID_AT_THE_END` trials, which
+        all trials influence.
         """
         self.ended_at = record.time
         changes.sweep += self._counts(record)
@@ -243,7 +244,11 @@ class Content:
             rows += self._expected(trial, record)
 
     def _add(self, changes: Changes, event: Reported | Closed, record: Recorded) -> None:
-        """Add the rows of an event's results to its run, its trial's run and the sweep's own."""
+        """Add the rows of an event's results to its run, its trial's run and the sweep's own.
+
+        The sweep's own run gets rows only when a slice has ended. Results of a test are only in its
+        run.
+        """
         run = self._about(event)[-1]
         changes.runs[run] += self._rows(run, event, record.time)
         if event.rows and not is_test(event.replica):
@@ -279,14 +284,15 @@ class Content:
     ) -> Value:
         """Return a row about an event, not an iteration, for the curve `name`.
 
-        `run` is its run; None for the sweep's own run, whose step is the sum of all trials' steps.
+        `run` is its run, and `step` its number of environment steps. `run` is None for the sweep's
+        own run, whose step is the sum of all trials' steps.
         """
         time = self._events[run].add(record.number, milliseconds(record.time))
         step = step if run else self._steps or self._iterations
         return Value(name, record.number, finite(value), step, time)
 
     def _about(self, event: Event) -> list[RunKey]:
-        """Return the keys of the runs that an event changes.
+        """Return the keys of the runs that an event changes; none if it is not about a trial.
 
         The last is the one that gets its results.
         """
@@ -339,10 +345,10 @@ class Content:
             yield from values(row, time, self._compared)
 
     def _score(self, number: int, record: Recorded) -> Iterator[Value]:
-        """Yield the score of a trial that paused or ended, unless it was sent for these steps.
+        """Yield the score of a trial that an event paused or ended, and the expected score.
 
-        A seed that joined changes the score, and MLflow's newest row is the one with most steps.
-        The expected score follows if it has changed.
+        Each is left out if it is unknown, or was sent for these steps with this value. A seed that
+        joined changes the score, and MLflow's newest row is the one with most steps.
         """
         trial, step = self.history.trials[number], self._standing.get(number)
         milestone = trial.milestones[-1] if trial.milestones else None
@@ -360,7 +366,10 @@ class Content:
         yield from self._expected(trial, record)
 
     def _expected(self, trial: Trial, record: Recorded) -> Iterator[Value]:
-        """Yield the expected score of a trial's settings, unless it was sent as it is."""
+        """Yield the expected score of a trial's settings.
+
+        Yields nothing if it is unknown, or was sent for these steps with this value.
+        """
         expected, step = self.history.expected(trial), self._standing.get(trial.number)
         if expected is None or step is None:
             return
@@ -509,7 +518,8 @@ def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
     """Yield the numbers of a result as rows of curves, all with the time `time` in milliseconds.
 
     The iteration comes first: a store that lacks it lacks the other numbers, too. `compared` are
-    the names of results that are sent even if they are counts.
+    the names of results that are sent even if they are counts. Texts, counts and results that
+    differ if training is repeated are left out.
     """
     step, metrics = _step(row), row.metrics
     first = metrics.get("training_iteration")

@@ -121,8 +121,9 @@ Store: TypeAlias = "FileStore | ServerStore"
 def connect(context: TrackerContext) -> "Store":
     """Return the store of a sweep's runs: the server of its tracking URI, or else the root's file.
 
-    The file with its tables, and the experiment, are created if missing. An experiment that was
-    deleted is restored.
+    The file with its tables, and the experiment, are created if missing, while other sweeps wait.
+    An experiment that was deleted is restored. Raises UsageError if a link is in the file's place,
+    and StorageError if its tables cannot be made.
     """
     if context.tracking_uri is not None:
         return ServerStore(context, _experiment(open_client(context), context.name, None))
@@ -217,7 +218,7 @@ class FileStore:
     def find_or_create(self, artifacts: str) -> None:
         """Create the sweep's experiment, or restore it with its runs if it was deleted.
 
-        `artifacts` is the URL of the folder for files of runs.
+        Its ID is remembered. `artifacts` is the URL of the folder for files of runs.
         """
         now = int(time.time() * 1000)
         with self.writing() as database:
@@ -246,7 +247,7 @@ class FileStore:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Run the block in one transaction.
+        """Run the block in one transaction, which an exception rolls back; yield the connection.
 
         Within another such block, it is part of that transaction.
         """
@@ -326,7 +327,8 @@ class FileStore:
     ) -> None:
         """Add rows, tags and parameters to a run; tags replace older ones of the same name.
 
-        A run that a user deleted is only marked as deleted in `run`.
+        Rows and parameters that exist stay as they are. A run that a user deleted is only marked as
+        deleted in `run`.
         """
         with self.writing() as database:
             stage = "SELECT lifecycle_stage FROM runs WHERE run_uuid = ?"
@@ -412,7 +414,9 @@ class FileStore:
             )
 
     def attach(self, run: StoredRun, file: Path, subfolder: str = "") -> None:
-        """Copy a file to a run's artifacts, if these are in a local folder.
+        """Copy a file to a run's artifacts, if these are in a local folder; else do nothing.
+
+        `subfolder` is the folder in them; empty for the top. An older copy is replaced.
 
         Raises:
             NotRegular: `file` is a link or no regular file.
@@ -450,7 +454,8 @@ def _make(database: Path, lock: int) -> None:
 
     The file `TABLES` contains the result of MLflow's migrations for the release that we ship with.
     For another release the migrations are run, which takes seconds; they are not one transaction
-    and cannot continue after a kill. `lock` is the descriptor of the locked file.
+    and cannot continue after a kill. `lock` is the descriptor of the locked file. Raises
+    StorageError if the migrations fail.
     """
     draft = database.with_name(f"{database.name}.new")
     for left in (draft, draft.with_name(f"{draft.name}-journal")):
@@ -658,9 +663,10 @@ def client_of(url: str) -> "MlflowClient":
 
 
 def prepare() -> None:
-    """Import MLflow, with the variables in `ENVIRONMENT`, and silence its loggers.
+    """Import MLflow and silence its loggers.
 
-    Its check of a server's response is replaced by `_whole`.
+    The variables of `ENVIRONMENT` are set before, unless they are set already. MLflow's check of a
+    server's response is replaced by `_whole`.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -27,7 +27,8 @@ from sweep.trackers._shared.optuna_storage import DRAFT, Storage, exists, place
 class Copy:
     """Study of a sweep in Optuna's tables, kept equal to the history.
 
-    It is created or found with the history up to event number `k`.
+    It is created or found with the history up to event number `k`. A study with an older name of
+    the sweep is renamed; leftovers of a crash are deleted.
     """
 
     def __init__(self, context: TrackerContext, k: int) -> None:
@@ -82,7 +83,10 @@ class Copy:
         return study
 
     def _can_become(self, expected: Iterable[FrozenTrial]) -> bool:
-        """Return whether the study's trials can become the trials `expected` by additions alone."""
+        """Return whether the study's trials can become the trials `expected` by additions alone.
+
+        They cannot either if the study is of another metric, or has more trials than the history.
+        """
         known, of = self._trials, self._context.spec.metric
         if not self._compared and self._storage.attribute(self._study, "metric") != of:
             return False
@@ -143,7 +147,11 @@ class Domains:
 
 
 def frozen(known: Domains, trial: Trial) -> FrozenTrial:
-    """Return a trial as a trial of the study, with the parameters in these domains."""
+    """Return a trial as a trial of the study, with the parameters in these domains.
+
+    A pruned or stopped trial is complete there if it has values; a completed one without values is
+    failed.
+    """
     domains = known.by_name
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     state = STATES[trial.status]
@@ -199,8 +207,8 @@ def _violations(trial: Trial) -> dict[str, float]:
 def _curve(trial: Trial) -> dict[int, float]:
     """Return the trial's curve for Optuna.
 
-    It maps ``time_attr``, as an integer, to the metric, aggregated over the seeds. Of two results
-    at one time the later one counts.
+    It maps ``time_attr``, as an integer, to the metric, aggregated over the seeds. Iterations that
+    a seed lacks are left out. Of two results at one time the later one counts.
     """
     first, *others = (
         {p.iteration: p for p in replica.curve} for replica in trial.compared_replicas

@@ -63,7 +63,7 @@ class RowPositions:
     def add(self, iteration: int, size: int) -> bool:
         """Add a row of `size` bytes at the end.
 
-        Returns False if its iteration is not above the last one's.
+        Returns False, and adds nothing, if its iteration is not above the last one's.
         """
         if self.iterations and iteration <= self.iterations[-1]:
             return False
@@ -149,7 +149,8 @@ class FileTracker(trackers.Tracker):
     def publish(self, records: Sequence[Recorded]) -> None:
         """Write the results in these events to the files, and sync each file.
 
-        If this fails, the file is read again next time.
+        The first slice of a seed also writes its settings to ``params.json``. If this fails, the
+        file is read again next time. Raises StorageError if a link is in a folder's place.
         """
         for record in records:
             match record.event:
@@ -167,7 +168,8 @@ class FileTracker(trackers.Tracker):
     def _take(self, event: Reported | Closed, record: Recorded) -> None:
         """Write the results of an event to the file of its seed, after the rows that stay.
 
-        Rows after the event's `source` are cut off first.
+        The file is synced. Rows after the event's `source` are cut off first. Does nothing if
+        neither results nor a file exist.
         """
         seed = (event.trial, event.replica)
         folder = self._folder(seed)
@@ -200,7 +202,8 @@ class FileTracker(trackers.Tracker):
     ) -> RowPositions:
         """Rewrite the file atomically if the rows have columns that it lacks; return its positions.
 
-        `parent` is the descriptor of the folder.
+        A file without a header is not rewritten; `standing` only gets the columns. `parent` is the
+        descriptor of the folder.
         """
         known = len(standing.columns)
         self._add_columns(standing.columns, rows)
