@@ -65,7 +65,7 @@ def driver_pid() -> int:
     """Return the pid of the driver's process, above this worker or this child process of a trial.
 
     Between the two processes are a reaper's two processes, and a worker if the trial has a process
-    of its own.
+    of its own. If no reaper is above this process, it is the parent's pid.
     """
     import psutil
 
@@ -74,7 +74,10 @@ def driver_pid() -> int:
 
 
 def _worker_pid() -> int:
-    """Return the pid of the first worker process below this process."""
+    """Return the pid of the first worker process below this process.
+
+    Raises StopIteration if there is none.
+    """
     import psutil
 
     return next(process.pid for process in _workers(psutil.Process()))

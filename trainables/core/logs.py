@@ -115,7 +115,8 @@ class OneTimeLog:
 def summary(value: Any) -> str:
     """Return the dtype, shape, bounds and mean of an array as text.
 
-    Mappings, dataclasses and named tuples are summarised entry by entry.
+    Mappings, dataclasses and named tuples are summarised entry by entry. Texts, single numbers and
+    lists of texts are shown as they are, and anything else by its class's name.
     """
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()

@@ -106,6 +106,9 @@ class Counters:
     ) -> dict[str, Any]:
         """Count one more iteration, and return its result with the keys that every result has.
 
+        The totals of environment steps and episodes are taken from `result`, or grow by its
+        ``*_this_iter``.
+
         Args:
             result: the dict that `step` returned; its keys take precedence.
             elapsed: duration of the iteration, seconds.

@@ -76,7 +76,10 @@ def set_generator_state(stream: "np.random.Generator", state: Mapping[str, Any])
 
 
 def seed_global(seed: int, *path: Name) -> None:
-    """Set the global streams of `random`, numpy and torch to the start of the stream `path`."""
+    """Set the global streams of `random`, numpy and torch to the start of the stream `path`.
+
+    Torch is not imported for this: its stream is set once it is imported.
+    """
     import numpy as np
 
     random.seed(integer(seed, *path, "python"))  # noqa: TID251 the one door
@@ -103,7 +106,10 @@ def capture_global() -> dict[str, Any]:
 
 
 def restore_global(state: Mapping[str, Any]) -> None:
-    """Set the global streams of `random`, numpy and torch to what `capture_global` returned."""
+    """Set the global streams of `random`, numpy and torch to what `capture_global` returned.
+
+    Torch is not imported for this: its stream is set once it is imported.
+    """
     import numpy as np
 
     version, internal, gauss = state["python"]
@@ -138,7 +144,10 @@ def equal_global(before: Any, after: Any) -> bool:
 
 @contextlib.contextmanager
 def seed_torch_from(stream: "np.random.Generator") -> Iterator[None]:
-    """Seed torch's global stream from `stream` inside the block, and restore it afterwards."""
+    """Seed torch's global stream from `stream` inside the block, and restore it afterwards.
+
+    One number is drawn from `stream`.
+    """
     import torch
 
     state = torch.get_rng_state()

@@ -16,7 +16,8 @@ def parse(text: bytes) -> Any:
     """Return the value of the JSON `text`.
 
     Raises:
-        ValueError: it is invalid, has a duplicate key, or holds NaN, infinity or a huge number.
+        ValueError: it is invalid, is nested deeper than `MAX_DEPTH`, has a duplicate key, or holds
+            NaN, infinity or a huge number.
         RecursionError: it is nested too deeply for Python's parser.
     """
     value = json.loads(
@@ -41,7 +42,10 @@ def canonical(value: Mapping[str, Any]) -> bytes:
 
 
 def check_depth(value: Any, depth: int = 0) -> None:
-    """Raise ValueError if `value` is nested deeper than `MAX_DEPTH`."""
+    """Raise ValueError if `value` is nested deeper than `MAX_DEPTH`.
+
+    `depth` is the number of containers around it.
+    """
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH}")
     if isinstance(value, dict | Mapping):  # a dict is one, but it takes longer to see

@@ -116,7 +116,8 @@ class ChildProcess:
         self.failure = ""
         """Reason why the child can answer no more, as a verb phrase; empty while it can."""
         self.exitcode: int | None = None
-        """Exit code once the child has died, else None."""
+        """Exit code once a request has found that the child had died, else None; also None if it
+        was killed here."""
         self._error: WorkerError | None = None  # which every later request raises, too
         self._asked_at = time.monotonic()
         self._number = self._answered = 0
@@ -133,7 +134,8 @@ class ChildProcess:
     def send(self, method: str, *args: Any) -> None:
         """Send the request ``server.method(*args)`` without waiting; `receive` returns its result.
 
-        An unread answer to the previous request is read and dropped first.
+        If the answer to the previous request was not read, it is waited for and dropped first.
+        Raises WorkerError if the child has died, hangs or does not take the request in time.
         """
         if self._answered < self._number:
             # Its answer was not waited for to the end. A child that is writing reads no request.
@@ -325,7 +327,10 @@ class ChildProcess:
         self._process.join()
 
     def _limit_standstill(self, start_s: float) -> None:
-        """Limit how long a message may be stuck half sent: `start_s` plus the child's patience."""
+        """Limit how long a message may be stuck half sent: `start_s` plus the child's patience.
+
+        Does nothing if that has no limit.
+        """
         if self._standstill.seconds is not None:
             limit_standstill(self._pipe, start_s + self._standstill.seconds)
 

@@ -83,7 +83,10 @@ def delete_semaphores(pid: int) -> None:
 
 
 def exit_process() -> NoReturn:
-    """End this process: run exit handlers and flush, but skip the destruction of modules."""
+    """End this process: run exit handlers and flush, but skip the destruction of modules.
+
+    The exit code is 0.
+    """
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

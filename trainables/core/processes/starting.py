@@ -90,7 +90,10 @@ fork_exec.fork_exec = _fork_exec
 
 @contextlib.contextmanager
 def launch_with(launch: Launch) -> Iterator[None]:
-    """Make loky start this thread's processes with the function `launch` inside the block."""
+    """Make loky start this thread's processes with the function `launch` inside the block.
+
+    The resource trackers are started first, without that function.
+    """
     start_trackers()  # before: not as children that are guarded, which end with what was killed
     _child.launch = launch
     try:
