@@ -142,7 +142,8 @@ def _padding(length: int) -> bytes:
 def digest_of(content: memoryview, source: object) -> str:
     """Compute the SHA-256 of a file's content without its last 32 bytes, hexadecimal.
 
-    Raises CorruptCheckpoint if the file is too short. `source` names the file in errors.
+    Of a file that is too short, raises WrongFormat if it does not begin as a checkpoint, else
+    CorruptCheckpoint. `source` names the file in errors.
     """
     if len(content) < _PREFIX.size + _DIGEST_BYTES:
         _check_magic(content, source)

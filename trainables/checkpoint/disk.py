@@ -67,7 +67,8 @@ def publish(
             cut.
 
     Raises:
-        OSError: the disk refused; the existing file is unchanged and the temporary one removed.
+        OSError: the disk refused, or has less than `FREE_SPACE_FACTOR` times `size` free; the
+            existing file is unchanged and the temporary one removed.
     """
     _check_free_space(parent, size)
     temporary = f".tmp-{epoch}-{os.getpid()}-{secrets.token_hex(8)}"
@@ -91,8 +92,9 @@ def sync(parent: int) -> None:
 def make_folder(folder: Path, prefix: str) -> None:
     """Make `folder` and missing folders above it, and flush the entries of all of them to the disk.
 
-    Existing folders are flushed, too, since a process that was killed may have made them without:
-    that is skipped once `folder` contains a file whose name starts with `prefix`.
+    Existing folders on the same disk are flushed, too, since a process that was killed may have
+    made them without: that is skipped once `folder` contains a file whose name starts with
+    `prefix`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with os.scandir(folder) as entries:

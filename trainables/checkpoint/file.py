@@ -148,6 +148,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
         UnreadableCheckpoint: memory, rights or descriptors are short, or its file system is
             away.
         UntrustedCheckpoint: it contains opaque bytes, and is not signed by a trusted key.
+        SigningError: it contains opaque bytes, and this user's key cannot be used.
     """
     with _as_checkpoint_errors(path):
         content, found = _verified(path, digest)
@@ -266,8 +267,9 @@ def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
     """Read a checkpoint file, and return its bytes and their SHA-256.
 
     Raises CorruptCheckpoint unless the digest is the one in its name, the expected `digest` (None
-    if unknown) and the one at its end. Name and `digest` are compared first: so a file with damaged
-    first bytes is reported as a corrupt checkpoint, not as a file of another format.
+    if unknown) and the one at its end; WrongFormat if it is no checkpoint. Name and `digest` are
+    compared first: so a file with damaged first bytes is reported as a corrupt checkpoint, not as a
+    file of another format.
     """
     content = memoryview(_content(path))
     actual = container.digest_of(content, path)
@@ -283,7 +285,8 @@ def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
 def _content(path: Path) -> bytearray:
     """Read all bytes of a file.
 
-    Raises CorruptCheckpoint if it is too large or shrinks meanwhile.
+    Raises CorruptCheckpoint if it is too large or shrinks meanwhile, MissingCheckpoint if no file
+    can have its name, and OSError or NotRegular if it cannot be opened.
     """
     try:
         with disk.open_regular_file(path) as (file, size):
@@ -300,7 +303,8 @@ def _content(path: Path) -> bytearray:
 def _checked_header(path: Path, content: memoryview) -> dict[str, Any]:
     """Return the header of a file's content.
 
-    CorruptCheckpoint if the file's name has another step.
+    Raises CorruptCheckpoint if it is not valid or the file's name has another step, and WrongFormat
+    if the file needs a newer reader.
     """
     header = container.header_of(content, path)
     named, step = parse_name(path.name), header.get("step")

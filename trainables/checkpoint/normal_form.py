@@ -178,7 +178,7 @@ class Normaliser:
 def parts_of(normal: Any, path: Path) -> list[tuple[Any, Path]]:
     """Return the items of a container in stored form, each with its path.
 
-    Empty for other values.
+    The fields of a tagged dict have the path of the dict. Empty for other values.
     """
     if isinstance(normal, dict):
         if TAG in normal:  # its fields are not places of the state

@@ -38,7 +38,7 @@ def pack(data: object, name: str, allowed: bool) -> Any:
 
 
 def unpack(packed: Any, name: str, allowed: bool) -> Any:
-    """Return the data from which `pack` has made a state's entry.
+    """Return the data from which `pack` has made a state's entry; loading a pickle runs its code.
 
     Raises StateError if it is a pickle, but the class `name` has not opted in to pickles
     (`allowed`).

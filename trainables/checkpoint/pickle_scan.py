@@ -113,7 +113,10 @@ class _Machine:
         self.arrays = 0
 
     def run(self) -> None:
-        """Execute all opcodes up to STOP, which must be the last; raises Refused or TooMuch."""
+        """Execute all opcodes up to STOP, which must be the last; raises Refused or TooMuch.
+
+        Raises IndexError if the bytes end before.
+        """
         pickled, push = self.pickled, self.stack.append
         if not pickled.startswith(_PREAMBLE):
             raise Refused("the pickle is not of protocol 4")
@@ -242,7 +245,8 @@ class _Machine:
     def hashables(self) -> list[int]:
         """Remove the last mark and the items above it, for a set; return these items.
 
-        Raises Refused if a set may not contain one of them.
+        Counts the memory that they take in the set. Raises Refused if a set may not contain one of
+        them or there is no mark, and TooMuch if loading takes too much memory.
         """
         items = self.pop_to_mark()
         if (wrong := max(items, default=_KEY)) > _ATOM:
@@ -251,7 +255,10 @@ class _Machine:
         return items
 
     def stop(self) -> bool:
-        """Execute STOP and return True; raises Refused unless one value and no bytes are left."""
+        """Execute STOP and return True; raises Refused unless one value and no bytes are left.
+
+        Raises TooMuch if loading takes too much memory.
+        """
         self._check_memory()
         if len(self.stack) != 1 or len(self.marks) != 1:
             raise Refused(f"stops with {len(self.stack)} values on the stack; expected one")

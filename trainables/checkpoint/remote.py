@@ -101,7 +101,11 @@ class Remote:
         self._retry(read)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Return name → size in bytes of all files in this folder, or in its subfolder `folder`."""
+        """Return name → size in bytes of all files in this folder, or in its subfolder `folder`.
+
+        Names are relative to this folder and include those in deeper folders. Empty if the folder
+        does not exist.
+        """
 
         def look() -> dict[str, int]:
             opened, root = _opened(self.url)
@@ -129,11 +133,17 @@ class Remote:
             self._retry(remove)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write `content` to the file `name`, which is small enough for one request."""
+        """Write `content` to the file `name`, which is small enough for one request.
+
+        An existing file is replaced.
+        """
         self._retry(lambda: self._pipe(name, content))
 
     def read(self, name: str) -> bytes:
-        """Return the first `SMALL_FILE_BYTES` bytes of a file; raises RemoteFileMissing."""
+        """Return the first `SMALL_FILE_BYTES` bytes of a file.
+
+        Raises RemoteFileMissing if it does not exist.
+        """
 
         def read() -> bytes:
             opened, root = _opened(self.url)
@@ -180,7 +190,8 @@ class Remote:
     def _retry(self, attempt: Callable[[], _T]) -> _T:
         """Call `attempt` until it succeeds, with growing pauses, and return its result.
 
-        Raises RemoteFileMissing or RemoteError if a repetition is pointless, or time is up.
+        Raises RemoteFileMissing or RemoteError if a repetition is pointless, or time is up. Errors
+        of a wrong program (`_PROGRAM_ERRORS`) are raised as they are.
         """
         patience_s = PATIENCE_S if self.patience_s is None else self.patience_s
         until, wait = time.monotonic() + patience_s, FIRST_WAIT_S

@@ -155,7 +155,7 @@ def user_trust_if_possible() -> Trust | None:
 def trust_checkpoints(digests: Iterable[str]) -> None:
     """Add SHA-256 digests of checkpoint files to this user's list of trusted ones.
 
-    Raises SigningError if the list cannot be written.
+    Makes a key file if there is none. Raises SigningError if key or list cannot be read or written.
     """
     listed = sorted(user_trust().digests | set(digests))
     text = "".join(f"{digest}\n" for digest in listed).encode()
