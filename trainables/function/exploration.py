@@ -76,8 +76,9 @@ def explore(
 
     Each value of a choice and of a short range is tried, and the ends of other ranges; then random
     ones, until nothing new comes. Each run ends where the function can ask for nothing more, or at
-    its first report. Equal functions give equal explorations, unless time runs out. Must be called
-    in the main thread.
+    its first report. A call that no search space can express ends the exploration; `problem` then
+    says so. Equal functions give equal explorations, unless time runs out. Must be called in the
+    main thread.
 
     Args:
         config: settings that the spec fixes; they are answered without being explored.
@@ -133,7 +134,9 @@ class _Explorer(Trial):
     def _value(self, suggestion: Suggestion) -> Any:
         """Return a value for a ``suggest_…`` call, and record the call and the value.
 
-        Ends the exploration if a search space cannot express the call.
+        A setting that the spec fixes is returned without a record. A second call in a run gets the
+        same value. Ends the exploration, by raising _Enough, if a search space cannot express the
+        call.
         """
         with contextlib.suppress(KeyError):
             return find_setting(self, suggestion.name)
@@ -180,7 +183,8 @@ def _run_once(
 ) -> ObjectiveRun:
     """Run an objective once, up to the line from which it asks for no more; return the record.
 
-    It ends after `seconds` at the latest (SIGALRM). Its own exceptions are recorded, not raised.
+    Parameters that are asked for the first time are added to `exploration`. The run ends after
+    `seconds` at the latest (SIGALRM). Its own exceptions are recorded, not raised.
     """
     trial = _Explorer(config, name_of(function), exploration)
 

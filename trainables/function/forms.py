@@ -57,8 +57,9 @@ class ReportingCalls:
 def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[str, Any]], Any]:
     """Return a function of the settings that runs `function`, whose form may be another tool's.
 
-    These are generators, Optuna's objectives, and functions that report to Ray. `ours` are the
-    functions to report with.
+    Generators and Optuna's objectives are wrapped. For a function that reports to Ray, Ray's
+    functions are replaced in its modules (`_redirect_ray`); it is returned itself, as is any other
+    function. `ours` are the functions to report with.
     """
     if inspect.isgeneratorfunction(innermost(function)):
         return functools.partial(_run_generator, function, ours)
@@ -206,8 +207,8 @@ def _to_ray_checkpoint(folder: Any) -> Any:
 def missing_packages(function: Any) -> list[str]:
     """Return the packages that a function imports, but that are not installed.
 
-    Each is text with its place, ``'package' (file.py:12)``. Returns [] if the source cannot be
-    read.
+    Each is text with its place, ``'package' (file.py:12)``. Imports inside ``try`` or ``if`` do not
+    count. Returns [] if the source cannot be read.
     """
     inner = innermost(function)
     try:

@@ -31,9 +31,9 @@ _PARAMETERS = ("trial", "_trial")
 
 
 def is_objective(function: Any) -> bool:
-    """Return whether a function is an objective of Optuna: its only parameter is ``trial``.
+    """Return whether a function is an objective of Optuna: its only parameter is a trial.
 
-    Further parameters may have defaults.
+    That is its name, ``trial`` or ``_trial``. Further parameters may have defaults.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -219,19 +219,26 @@ class Trial(dict[str, Any]):
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
-        """Return the setting `name`, as float; the range only appears in error messages."""
+        """Return the setting `name`, as float, and record it in `params`.
+
+        The range only appears in error messages. Raises TrainableError if there is no such setting.
+        """
         return float(self._ask(Suggestion.number("uniform", name, low, high, step, log)))
 
     def suggest_int(
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> int:
-        """Return the setting `name`, as int; the range only appears in error messages."""
+        """Return the setting `name`, as int, and record it in `params`.
+
+        The range only appears in error messages. Raises TrainableError if there is no such setting.
+        """
         return int(self._ask(Suggestion.number("randint", name, low, high, step, log)))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """Return the choice that is equal to the setting `name`; else the setting itself.
 
-        A tuple among the choices is a list in the settings.
+        A tuple among the choices is a list in the settings. The setting is recorded in `params`.
+        Raises TrainableError if there is none.
         """
         value = self._ask(Suggestion(name, "choice", tuple(choices)))
         same = (one for one in choices if type(_plain(one)) is type(value) and _plain(one) == value)
@@ -289,8 +296,9 @@ class Trial(dict[str, Any]):
     def result(self, returned: Any) -> Any:
         """Return the objective's return value as the last result: name → number.
 
-        User attributes that are numbers are added. Raises TrainableError if it returned several
-        values, but not one for each objective of the spec.
+        User attributes that are numbers are added. A value that is no number, such as None, is
+        returned as it is. Raises TrainableError if it returned several values, but not one for each
+        objective of the spec.
         """
         if isinstance(returned, tuple | list):
             if len(returned) != len(self._names):

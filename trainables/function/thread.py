@@ -93,8 +93,8 @@ class FunctionThread:
     def advance(self) -> None:
         """Let the function run up to its next report or its end; blocks until then.
 
-        `metrics` and `checkpoint` then have what it reported. Raises an exception that the function
-        raised.
+        The first call starts the thread. `metrics` and `checkpoint` then have what it reported.
+        Raises an exception that the function raised, and TrainableError if it had ended before.
         """
         if not self._running:  # it still is when the last wait was interrupted
             if self._ended:
@@ -115,7 +115,8 @@ class FunctionThread:
     def stop_function(self) -> bool:
         """End the function, which waits in `report()`, by an exception raised there.
 
-        Returns False if it still runs after `STOP_TIMEOUT_S`.
+        The folders that `get_checkpoint` made are deleted. Returns False if it still runs after
+        `STOP_TIMEOUT_S`, else True.
         """
         self._leaving = True
         _running.discard(self)
@@ -165,7 +166,9 @@ class FunctionThread:
     def report(self, metrics: Mapping[str, Any], checkpoint: object) -> None:
         """Give metrics and checkpoint to the caller of `advance`, and wait for its next call.
 
-        Called in the function's thread. Raises _StopFunction to end the function.
+        Called in the function's thread. Raises _StopFunction to end the function, StateError if the
+        checkpoint cannot be stored, and TrainableError if the function was restored but has not
+        called `get_checkpoint`.
         """
         if self._leaving:
             raise _StopFunction
@@ -302,7 +305,8 @@ def report(
         named: the metrics as keyword arguments, instead of `metrics`.
 
     Raises:
-        TrainableError: called in a thread or process that a training function has started.
+        TrainableError: called in a thread or process that a training function has started; or the
+            metrics are no dict, or given twice.
         StateError: the checkpoint contains a value that cannot be stored.
     """
     if named and metrics is not None:
@@ -336,6 +340,7 @@ def get_checkpoint() -> Any:
     """Return the last checkpoint that was reported: its data, or a path of a folder.
 
     Returns None before the first report with one. To be called at the start of a training function.
+    Raises TrainableError in a thread or process that the function has started.
     """
     thread = running_thread()
     return thread.get_checkpoint() if thread else None
@@ -344,7 +349,8 @@ def get_checkpoint() -> Any:
 def get_context() -> TrialContext:
     """Return seed, name and folder of the running trial; default ones outside a trial.
 
-    The trial's results then count as random, since they may depend on the seed.
+    The trial's results then count as random, since they may depend on the seed. Raises
+    TrainableError in a thread or process that the training function has started.
     """
     if thread := running_thread():
         thread.knows_seed = True

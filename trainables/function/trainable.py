@@ -67,7 +67,7 @@ class FunctionTrainable(Trainable):
     def step(self) -> dict[str, Any]:
         """Let the function run up to its next report or its end; return the reported metrics.
 
-        Raises an exception that the function raised.
+        The first call starts the function. Raises an exception that the function raised.
         """
         if self._thread is None:
             config = copy.deepcopy(dict(self.config))
@@ -107,16 +107,25 @@ class FunctionTrainable(Trainable):
         return {"data": saved.data, "files": dict(saved.files), "metrics": dict(saved.metrics)}
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Make the next `step` start the function with what `save_checkpoint` returned."""
+        """Make the next `step` start the function with what `save_checkpoint` returned.
+
+        A function that runs is ended.
+        """
         self.cleanup()
         self._checkpoint = Checkpoint(**checkpoint)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state at the last report with a checkpoint, not the function's present one."""
+        """Return the state at the last report with a checkpoint, not the function's present one.
+
+        Raises StateError if there was no such report.
+        """
         return super().get_state() if self._saved_state is None else self._saved_state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned."""
+        """Restore a state that `get_state` returned; a function that runs is ended.
+
+        The next `step` starts the function again.
+        """
         super().set_state(state)
         self._streams = state["streams"]
         self._saved_state = super().get_state()
@@ -128,7 +137,10 @@ class FunctionTrainable(Trainable):
         return _exporter(cls.function) is not None
 
     def write_own_export(self, folder: Path) -> None:
-        """Call the function's ``export_model(folder)``, in which `get_checkpoint` works."""
+        """Call the function's ``export_model(folder)``, in which `get_checkpoint` works.
+
+        Does nothing if there is none.
+        """
         export = _exporter(type(self).function)
         if export is None:
             return
