@@ -39,7 +39,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first access, so that importing an error alone stays cheap."""
+    """Import a public name on first access, so that importing an error alone stays cheap.
+
+    Raises AttributeError for any other name.
+    """
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -197,7 +197,7 @@ class Trainable:
         """Build everything from the settings; called once, by the constructor."""
 
     def step(self) -> dict[str, Any]:
-        """Run one iteration, seconds to minutes, and return its metrics.
+        """Run one iteration, seconds to minutes, and return its metrics; subclasses define it.
 
         A result with ``done: True`` ends the trial.
         """
@@ -206,12 +206,13 @@ class Trainable:
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | Path | None:
         """Return everything that determines the future as plain data, or write it as files.
 
-        If it writes files into `checkpoint_dir`, it returns None, that folder, or a path in it.
+        If it writes files into `checkpoint_dir`, it returns None, that folder, or a path in it. A
+        class that does not define it cannot save, and NotImplementedError is raised.
         """
         raise NotImplementedError(f"{type(self).__name__} must define save_checkpoint()")
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Restore what `save_checkpoint` returned or wrote.
+        """Restore what `save_checkpoint` returned or wrote; subclasses that save define it.
 
         Args:
             checkpoint: the returned dict, or the path of a folder with the written files. If a
@@ -227,10 +228,13 @@ class Trainable:
         return False
 
     def cleanup(self) -> None:
-        """End child processes, and close files and environments; called by `stop`."""
+        """End child processes, and close files and environments; called by `stop`.
+
+        Does nothing by default.
+        """
 
     def log_result(self, result: dict[str, Any]) -> None:
-        """Receive each complete result; for subclasses to override."""
+        """Receive each complete result; for subclasses to override. Does nothing by default."""
 
     def remembers(self) -> dict[str, Any]:
         """Return expensive findings that hold for every trial with the same settings.
@@ -269,7 +273,10 @@ class Trainable:
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise `trainables.errors.ConfigError` for settings that cannot work."""
+        """Raise `trainables.errors.ConfigError` for settings that cannot work.
+
+        There are none by default.
+        """
 
     @classmethod
     def complete_config(
@@ -279,7 +286,7 @@ class Trainable:
 
         `stop` is name of a result → value at which the trial ends. The length of a schedule is such
         a setting: it is recorded, so that changing the criteria later does not change the schedule
-        of old trials.
+        of old trials. Nothing is added by default.
         """
         return dict(config)
 
@@ -287,7 +294,8 @@ class Trainable:
     def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
         """Return a new trial's settings, changed so that its results contain the metrics `names`.
 
-        Changes something only if a setting decides which metrics results contain.
+        Changes something only if a setting decides which metrics results contain; by default
+        nothing.
         """
         return dict(config)
 
@@ -304,7 +312,8 @@ class Trainable:
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return key → chosen value of settings that are ``auto``, to be recorded with a new trial.
 
-        So a trial continues as it began even if a later version would choose otherwise.
+        So a trial continues as it began even if a later version would choose otherwise. Empty by
+        default.
         """
         return {}
 
@@ -313,8 +322,9 @@ class Trainable:
         """Return the chosen ``auto`` values to record with a later trial of a sweep.
 
         `values` are those that `settle_config` returned for this trial, `first` those recorded with
-        the sweep's first trial. Keys that `first` lacks are dropped, and values that depend on the
-        machine are copied from it, so that they are equal in all trials.
+        the sweep's first trial. Keys that `first` lacks are dropped. A class whose values depend on
+        the machine overrides this and copies these from `first`, so that they are equal in all
+        trials.
         """
         return {key: value for key, value in values.items() if key in first}
 
@@ -336,6 +346,8 @@ class Trainable:
     def lane_shape(cls, config: Mapping[str, Any]) -> Hashable:
         """Return a value that is equal for settings whose trials can share one compiled program.
 
+        It is None by default.
+
         Args:
             config: settings that `as_lane` returned.
         """
@@ -354,7 +366,8 @@ class Trainable:
     def train_together(cls, several: Sequence["Trainable"]) -> None:
         """Compute the next iteration of several trials that share a compiled program, at once.
 
-        Each trainable's `train` then returns its result.
+        Each trainable's `train` then returns its result. Does nothing by default: each then trains
+        in its own `train`.
         """
 
     def train(self) -> dict[str, Any]:
@@ -379,7 +392,10 @@ class Trainable:
 
     @classmethod
     def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
-        """Return whether a trial of this class can be stopped and continued."""
+        """Return whether a trial of this class can be stopped and continued.
+
+        By default that is so if the class defines `save_checkpoint`, whatever the settings are.
+        """
         return cls.save_checkpoint is not Trainable.save_checkpoint
 
     @classmethod
@@ -435,7 +451,11 @@ class Trainable:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned."""
+        """Restore a state that `get_state` returned, with counters and the global random streams.
+
+        Its remembered findings replace those of the same names in `context`. A state of another
+        class raises errors of any kind.
+        """
         saved = state["trainable"]
         before = {**self.context.remembered, **state.get("remembered", {})}
         self.context = replace(self.context, remembered=before)
@@ -450,7 +470,10 @@ class Trainable:
         rng.restore_global(state["streams"])
 
     def save(self, checkpoint_dir: str | Path | None = None) -> Path:
-        """Write one checkpoint file into `checkpoint_dir` (default: `logdir`); return its path."""
+        """Write one checkpoint file into `checkpoint_dir` (default: `logdir`); return its path.
+
+        Raises StateError if the state contains a value that cannot be stored.
+        """
         state = self.get_state()
         header = {"trainable": type(self).__name__, "exactness": self.exactness}
         step = int(state["counters"]["training_iteration"])
@@ -458,7 +481,10 @@ class Trainable:
         return file.write(folder, step, header, state).path
 
     def restore(self, checkpoint: str | Path) -> None:
-        """Continue from a file that `save` wrote; raises CheckpointError if it cannot be used."""
+        """Continue from a file that `save` wrote; raises CheckpointError if it cannot be used.
+
+        The state passes through `adapt_state` first.
+        """
         self.continue_from(file.read(Path(checkpoint)).state, checkpoint, adapt=True)
 
     def save_to_object(self) -> bytes:
@@ -499,7 +525,7 @@ class Trainable:
     def continue_from(
         self, state: Mapping[str, Any], checkpoint: object, adapt: bool = False
     ) -> None:
-        """Restore a state by `set_state`; raises its errors as WrongFormat.
+        """Restore a state by `set_state`.
 
         Args:
             state: a state that `get_state` returned.
@@ -507,7 +533,8 @@ class Trainable:
             adapt: True to pass the state through `adapt_state` first.
 
         Raises:
-            WrongFormat: the state does not fit this class.
+            WrongFormat: the state does not fit this class: `set_state` raised anything but a
+                TrainableError, which is raised as it is.
         """
         try:
             self.set_state(self.adapt_state(state) if adapt else state)
@@ -520,7 +547,9 @@ class Trainable:
     def reset(self, config: Mapping[str, Any], context: TrialContext) -> bool:
         """Become another trial, with new settings and context, without being built anew.
 
-        Returns False if that is not possible; the object must not be used any more then.
+        The user's logger is closed and made again, the global random streams are seeded, and
+        counting begins at 0. Returns False if `reset_config` refuses the settings; the object must
+        not be used any more then.
         """
         self.config, self.context = copy.deepcopy(dict(config)), context
         self._result_log.close()
