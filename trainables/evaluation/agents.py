@@ -98,7 +98,11 @@ class AgentsPlayer(InferencePolicy):
             memory[i, 0]["memory"][agent] = one
 
     def policy_for(self, agent: str, memory: Array) -> str:
-        """Return an agent's policy in the episode of this memory; also before the agent appears."""
+        """Return an agent's policy in the episode of this memory; also before the agent appears.
+
+        The first time the mapping is asked, with a stream of its own; its answer is kept in
+        `memory`.
+        """
         asked = memory[0]["asked"]
         if agent not in asked:
             stream = rng.generator(memory[0]["seed"], "mapping", agent)
@@ -121,7 +125,7 @@ class AgentsPlayer(InferencePolicy):
         """Add the agents' rewards of the step that led to this observation to the episode's memory.
 
         As in sampling, an agent that appears with its reward is assigned a policy, unless the agent
-        or the episode ends in this step.
+        or the episode ends in this step. The policy's memory of an agent that ended is dropped.
         """
         known = memory[0]
         ended = {*observation["terminated"], *observation["truncated"]}

@@ -129,7 +129,8 @@ S = TypeVar("S", bound=Settings)
 def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]:
     """Return the settings of an evaluation, and whether its actions are drawn (explore).
 
-    These are `settings`, changed by ``evaluation_config``.
+    These are `settings`, changed by ``evaluation_config``. With another ``env``, ``env_config`` is
+    empty unless that is given, too.
 
     Raises:
         ConfigError: a key of `evaluation_config` that evaluation does not read, or a wrong value.

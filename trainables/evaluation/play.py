@@ -137,7 +137,8 @@ def play(
 def _open_slots(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[AnySlot]]:
     """Make an environment for each of the `first` episodes, and yield them in a list of slots.
 
-    At the end they are closed, and the global random streams restored.
+    The global random streams are seeded before. At the end the environments are closed, and the
+    streams restored.
     """
     streams = rng.capture_global()
     rng.seed_global(seed, "global")
@@ -216,9 +217,9 @@ class _RunningEpisode:
     def step(self) -> bool:
         """Wait for the result of the step that was sent; return True if it ended the episode.
 
-        If the environment failed, the episode has started again.
-
-        Raises EnvError if the environment failed and may not be restarted.
+        If the environment failed, the episode has started again. Raises EnvError if the environment
+        failed and may not be restarted, or too often in a row, and NotFiniteError for a reward that
+        is not finite.
         """
         try:
             self.observation, reward, terminated, truncated, info = self.slot.receive_step()
@@ -253,7 +254,7 @@ class _RunningEpisode:
         """Reset the environment, and start the episode; repeat that until it works.
 
         The environment is made anew first if `remake`, or after an `error`. Raises EnvError if it
-        may not be restarted, or failed too often in a row.
+        may not be restarted, or failed too often in a row, and CallbackError if a callback raised.
         """
         while True:
             self.reward, self.length = 0.0, 0
@@ -307,7 +308,8 @@ class _RunningEpisode:
     def _count_failure(self, method: str, error: Exception) -> Exception:
         """Count and log a failure of `method`; return its exception.
 
-        Raises EnvError if the environment may not be restarted, or failed too often in a row.
+        The episode of the callbacks ends with the exception. Raises EnvError if the environment may
+        not be restarted, or failed too often in a row.
         """
         name = self._name
         allowed = self._plan.envs.restart_failed_sub_environments

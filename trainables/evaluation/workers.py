@@ -62,7 +62,9 @@ class Evaluators:
     def play(self, inference: InferencePolicy, plan: Plan, seed: int) -> list[Played]:
         """Play all episodes of one evaluation, divided among processes; return them by index.
 
-        Raises WorkerError if a child failed too often in a row.
+        Blocks until all have ended. Children that do not run are started, and kept for the next
+        evaluation. Raises WorkerError if a child failed too often in a row; all are killed after
+        any exception.
         """
         count = self._config.evaluation_num_episodes
         children = min(self._config.evaluation_num_workers, count)
