@@ -161,7 +161,9 @@ class Graphs:
     def run(self, kind: str, step: Step, inputs: Mapping[str, Scalar]) -> dict[str, Tensor]:
         """Make a gradient step, captured if possible; return its results by name.
 
-        If it cannot be captured, a warning is logged once, and all steps run kernel by kernel.
+        The first `WARM_UPS` steps run kernel by kernel. So do those of further kinds or shapes
+        while `MOST` graphs are kept. All graphs are dropped if the policy has replaced tensors. If
+        a step cannot be captured, a warning is logged once, and all steps run kernel by kernel.
 
         Args:
             kind: name of the step; each name stands for one function.
@@ -192,7 +194,10 @@ class Graphs:
         return results
 
     def _give_up(self, error: Exception) -> None:
-        """Drop all captured steps, capture none any more, and log the reason."""
+        """Drop all captured steps, capture none any more, and log the reason.
+
+        The gradients of the policy's parameters are set to None.
+        """
         logger.warning(
             "graphs: a gradient step cannot be captured (%s: %s); its kernels are launched one by "
             "one; graphs: off leaves out this attempt",

@@ -144,7 +144,8 @@ class ReplayBuffer:
     def add(self, rows: Rows) -> None:
         """Store rows, given as name → column (R, …), in place of the oldest ones.
 
-        The first call decides which columns there are.
+        The first call decides which columns there are. Of more than `capacity` rows only the last
+        ones are stored.
 
         Raises:
             ValueError: names, shapes or dtypes of the columns differ from those of earlier rows.
@@ -152,9 +153,10 @@ class ReplayBuffer:
         self._put({name: column[-self._capacity :] for name, column in rows.items()})
 
     def sample(self, count: int) -> dict[str, Array]:
-        """Draw `count` rows, and return copies: name → column (count, …).
+        """Draw `count` rows with replacement, and return copies: name → column (count, …).
 
-        Raises ValueError if the replay is empty.
+        Columns are tensors if a device holds the rows, else arrays. Raises ValueError if the replay
+        is empty.
         """
         self._require_rows()
         return self._take(self._stream.integers(0, self._size, size=count))
@@ -201,9 +203,10 @@ class ReplayBuffer:
         rng.set_generator_state(self._stream, state["stream"])
 
     def _put(self, rows: Rows) -> Array:
-        """Write at most `capacity` rows over the oldest ones; return their indices (R,).
+        """Write rows over the oldest ones; return their indices (R,).
 
-        Raises ValueError if the rows have other columns than earlier ones.
+        There must be at most `capacity` rows. The first call allocates the memory. Raises
+        ValueError if the rows have other columns than earlier ones.
         """
         kinds = {name: (column.dtype, column.shape[1:]) for name, column in rows.items()}
         if not self._columns:
@@ -310,10 +313,10 @@ class PrioritizedReplay(ReplayBuffer):
     def sample(self, count: int) -> dict[str, Array]:
         """Draw `count` rows by priority: one from each of `count` equal parts of their sum.
 
-        Returns copies: name → column. Column ``weights`` (B,) has the importance weights divided by
-        the largest of them, and ``indices`` (B,) the indices for `prioritize`.
-
-        Raises ValueError if the replay is empty.
+        Returns copies: name → column, a tensor if a device holds the rows, else an array. Column
+        ``weights`` (B,) has the importance weights divided by the largest of them, and ``indices``
+        (B,) the indices for `prioritize`; both are arrays. Raises ValueError if the replay is
+        empty.
         """
         self._require_rows()
         parts = (np.arange(count) + self._stream.random(count)) / count
@@ -325,7 +328,8 @@ class PrioritizedReplay(ReplayBuffer):
     def prioritize(self, indices: Array, errors: Array) -> None:
         """Set the priorities of the rows with these `indices` (B,) from their `errors` (B,).
 
-        A priority is a power of the absolute error. The indices are those that `sample` returned.
+        A priority is a power of the absolute error. The highest one so far, which new rows get,
+        grows with them. The indices are those that `sample` returned.
         """
         config = self._config
         sizes = np.abs(errors).astype(np.float64) + config.prioritized_replay_eps
@@ -421,6 +425,10 @@ class NStep:
 
     def __call__(self, source: int, columns: Rows) -> dict[str, Array]:
         """Return the transitions that are complete now: name → column (R, …).
+
+        The columns are those that a replay stores: ``observations``, ``actions``, ``rewards``
+        (discounted sums), ``new_obs``, ``terminated`` and ``discounts``. Other rows are held back
+        for the next call with this worker.
 
         Args:
             source: index of the worker whose next fragment it is.

@@ -83,14 +83,17 @@ def learn(
 ) -> dict[str, float]:
     """Learn from one batch; return the means of the statistics over all minibatches, by name.
 
-    Statistics stay on the policy's device until the end, or with `target_kl` until the end of an
-    epoch.
+    Further entries are ``lr``, ``grad_norm`` (the mean norm before clipping) and
+    ``explained_variance``, if the returns vary. The result is empty if no rank has rows. Statistics
+    stay on the policy's device until the end, or with `target_kl` until the end of an epoch. Raises
+    NotFiniteError if a loss or gradient is NaN or infinite.
 
     Args:
         batch: batch of this process.
         stream: random numbers for the order of the rows.
         epochs: number of passes over the batch.
         minibatch_size: largest number of rows of a minibatch.
+        rate: learning rate of all steps.
         target_kl: mean KL divergence of an epoch above which no other epoch follows, or None.
         normalize_advantages: True if the loss standardises advantages; those of minibatches with
             fewer than `LEAST_ROWS` rows are standardised here, by the moments of the whole batch.

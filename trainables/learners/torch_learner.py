@@ -107,7 +107,9 @@ class TorchLearner:
         """Make one gradient step with the learning rate `rate`; return statistics (S,) and norm.
 
         Loss and statistics are means over rows, times `share`, the minibatch's share of all ranks'
-        rows. The norm is the gradient's before clipping. An empty minibatch has a gradient of 0.
+        rows; with captured steps `share` is ignored. The norm is the gradient's before clipping. An
+        empty minibatch has a gradient of 0. Raises NotFiniteError, with the weights unchanged, if
+        loss or gradient is NaN or infinite, unless the policy checks its steps later.
         """
         if self._graphs is not None:
             found = self._graphs.run("step", self._captured, {**minibatch, "rate": rate})

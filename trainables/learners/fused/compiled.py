@@ -110,7 +110,10 @@ def build(path: Path = BUILT, *options: str) -> Path:
 
 @cache
 def built() -> Kernel | None:
-    """Load this installation's kernel; None if it is not built or cannot be used. Cached."""
+    """Load this installation's kernel; None if it is not built or cannot be used. Cached.
+
+    A warning is logged if it is built but cannot be used.
+    """
     try:
         return Kernel(BUILT)
     except OSError as error:
@@ -170,7 +173,8 @@ class CompiledLearner(FusedLearner):
     def gradient(self, columns: Array) -> Array:
         """Compute the gradient of one minibatch's loss; return the parts of the loss (S,).
 
-        `columns` are packed as for `FusedLearner.gradient`. Raises NotFiniteError.
+        The gradient is written to the gradient vector. `columns` are packed as for
+        `FusedLearner.gradient`. Raises NotFiniteError if the loss is NaN or infinite.
         """
         rows, item = columns.shape[1], columns.itemsize
         if self.loss is not self._current_loss:
@@ -208,6 +212,8 @@ class CompiledLearner(FusedLearner):
 
     def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
         """Make one step of Adam on the weight vector with the gradient times `scale`.
+
+        Both moments are updated first.
 
         Args:
             scale: factor of the gradient, from clipping.

@@ -44,6 +44,8 @@ class Choices:
     def evaluate(self, head: Array, choices: Array) -> tuple[Array, Array]:
         """Return log-probabilities (B,) of the choices taken, and entropies (B,).
 
+        Intermediate results are kept for one call of `gradient`.
+
         Args:
             head: logits (A, B).
             choices: result of `columns_of`, (K·M, B).
@@ -67,8 +69,9 @@ class Choices:
     def gradient(self, by_logp: Array, by_entropy: float, out: Array) -> None:
         """Write the gradient of a loss with respect to the logits of `evaluate` to `out` (A, B).
 
-        `by_logp` (B,) are the loss's derivatives with respect to each log-probability, `by_entropy`
-        that with respect to each row's entropy.
+        To be called at most once after each `evaluate`, whose results it overwrites. `by_logp` (B,)
+        are the loss's derivatives with respect to each log-probability, `by_entropy` that with
+        respect to each row's entropy.
         """
         error = (self._taken - self._probabilities) * by_logp
         if by_entropy:
@@ -98,6 +101,8 @@ class Reals:
 
     def evaluate(self, means: Array, actions: Array) -> tuple[Array, float]:
         """Return log-probabilities (B,) of the numbers taken, and the entropy, equal for all rows.
+
+        Intermediate results are kept for `gradient`.
 
         Args:
             means: means (G, B).

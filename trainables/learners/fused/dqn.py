@@ -123,8 +123,8 @@ class FusedQLearner:
     def gradient(self, rows: Mapping[str, Array]) -> tuple[float, float, Array]:
         """Compute the gradient of the loss of rows (B, …), without a step.
 
-        Returns loss, mean value of the choices taken, and absolute temporal differences (B,).
-        Raises NotFiniteError if the loss is NaN or infinite.
+        It is written to the gradient vector. Returns loss, mean value of the choices taken, and
+        absolute temporal differences (B,). Raises NotFiniteError if the loss is NaN or infinite.
         """
         count = len(rows["rewards"])
         each, actions = np.arange(count), rows["actions"]

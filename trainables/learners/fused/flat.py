@@ -27,6 +27,8 @@ class Kernel(Protocol):
     def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
         """Make one step of Adam on the weight vector with the gradient times `scale`.
 
+        Both moments are updated first.
+
         Args:
             scale: factor of the gradient, from clipping.
             betas: decay of the two moments.

@@ -164,7 +164,8 @@ class FusedLearner:
     def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Array, float]:
         """Make one gradient step with the learning rate `rate`; `share` is ignored, without ranks.
 
-        Returns the parts of the loss (S,) and the gradient's norm before clipping.
+        Returns the parts of the loss (S,) and the gradient's norm before clipping. Raises
+        NotFiniteError if loss or gradient is NaN or infinite; the weights are unchanged.
         """
         measured = self.gradient(minibatch)
         return measured, self.adam.step(rate, self.loss.grad_clip)
@@ -179,6 +180,8 @@ class FusedLearner:
 
     def gradient(self, columns: Array) -> Array:
         """Compute the gradient of one minibatch's loss; return the parts of the loss (S,).
+
+        The gradient is written to the gradient vector.
 
         Args:
             columns: rows (…, B): features, `SCALARS`, actions as the distributions take them, and
@@ -262,7 +265,8 @@ class FusedLearner:
     def _evaluate(self, head: Array, actions: Array) -> tuple[Array, Any]:
         """Return log-probabilities (B,) of packed actions for heads (A, B), and their entropies.
 
-        Entropies are (B,), or one float for all rows.
+        Entropies are (B,), or one float for all rows. Logits of choices that the masks exclude are
+        overwritten in `head`.
         """
         if self._masks:  # an invalid choice has no probability and no gradient
             valid, actions = actions[-self._masks :] > 0, actions[: -self._masks]
@@ -305,7 +309,7 @@ class FusedLearner:
     def _buffers_for(self, rows: int) -> Buffers:
         """Return the buffers for minibatches of this number of rows.
 
-        Those of few sizes are kept.
+        Those of at most `MOST_SIZES` numbers are kept.
         """
         if rows not in self._buffers:
             if len(self._buffers) == MOST_SIZES:

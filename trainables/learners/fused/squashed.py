@@ -30,7 +30,8 @@ class SquashedGaussians:
     ) -> tuple[Array, Array]:
         """Draw numbers (B, K) between -1 and 1; return them and their log-probabilities (B,).
 
-        `layers` are the outputs of the actor's layers, of which the last is the head; `width` is K.
+        They are kept for `gradient`. `layers` are the outputs of the actor's layers, of which the
+        last is the head; `width` is K.
         """
         means, log_std = layers[-1][:, :width], layers[-1][:, width:]
         noise = stream.standard_normal(means.shape, np.float32).astype(means.dtype, copy=False)
@@ -68,8 +69,8 @@ class StateDependentGaussians:
     ) -> tuple[Array, Array]:
         """Draw numbers (B, K) between -1 and 1; return them and their log-probabilities (B,).
 
-        All rows share one matrix of noise. The last two `layers`, outputs of the actor's layers,
-        are hidden units and head; `width` is K.
+        All rows share one matrix of noise. The numbers are kept for `gradient`. The last two
+        `layers`, outputs of the actor's layers, are hidden units and head; `width` is K.
         """
         units, head = layers[-2:]
         noise = stream.standard_normal((units.shape[1], width), np.float32)

@@ -44,7 +44,11 @@ class SoftLosses(ABC):
         self.units: list[Array] = []
 
     def begin(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Run the actor on a batch's observations and next observations, and draw actions."""
+        """Run the actor on a batch's observations and next observations, and draw actions.
+
+        The results are kept for the other methods, among them the temperature `alpha` and the mean
+        `entropy` of the observations' distributions. Actions that are choices are not drawn.
+        """
         self.count = len(rows["rewards"])
         both = np.concatenate([rows["observations"], rows["new_obs"]]).astype(self.kind, copy=False)
         self.alpha = float(np.exp(self.log_alpha[0]))
@@ -54,7 +58,8 @@ class SoftLosses(ABC):
     def critics(self, rows: Rows) -> tuple[float, float]:
         """Write the gradient of the critics for the batch `rows`.
 
-        Returns half the squared errors of both critics, averaged over rows; and their mean value.
+        Returns half the squared errors, summed over both critics and averaged over rows; and the
+        mean value that both critics give to the actions taken.
         """
         targets = critic_targets(rows, self.next_values(), self.gamma, self.kind)
         units, taken = self.run_critics(rows)
@@ -73,7 +78,8 @@ class SoftLosses(ABC):
     def entropies(self, stream: np.random.Generator) -> Array:
         """Return the entropies (2B,) of the actor's distributions, or estimates by one draw.
 
-        The rows are the observations, then the next observations.
+        The rows are the observations, then the next observations. What was computed or drawn is
+        kept for `next_values` and `actor`.
         """
 
     @abstractmethod
@@ -112,7 +118,10 @@ class SoftLossesOfNumbers(SoftLosses):
             self.drawer = StateDependentGaussians(*view(model.actor_log_std))
 
     def entropies(self, stream: np.random.Generator) -> Array:
-        """Draw actions; return minus their log-probabilities, (2B,)."""
+        """Draw actions; return minus their log-probabilities, (2B,).
+
+        Both are kept for `next_values` and `actor`.
+        """
         self.drawn, self.logp = self.drawer.draw(self.units, len(self.bounds.low), stream)
         return -self.logp
 
@@ -153,7 +162,10 @@ class SoftLossesOfChoices(SoftLosses):
     """SAC's losses for A choices, as expectations over their probabilities."""
 
     def entropies(self, stream: np.random.Generator) -> Array:
-        """Return the entropies (2B,) of the distributions; nothing is drawn."""
+        """Return the entropies (2B,) of the distributions; nothing is drawn.
+
+        The probabilities are kept for `next_values` and `actor`.
+        """
         self.logs = log_softmax(self.units[-1])
         self.shares = np.exp(self.logs)
         entropies: Array = -(self.shares * self.logs).sum(axis=1)
@@ -217,7 +229,8 @@ class DelayedLosses:
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
         """Write the gradient of the critics for a batch (B, …); draw the noise on target actions.
 
-        Returns the squared errors of both critics, averaged over rows; and their mean value.
+        Returns the squared errors, summed over both critics and averaged over rows; and the mean
+        value that both critics give to the actions taken.
         """
         kind, count = self.kind, len(rows["rewards"])
         deviation, clip = self.smoothing
