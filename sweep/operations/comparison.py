@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Comparison:
     """Several sweeps with the same metric and mode, side by side.
 
-    Each method reads the present state of the sweeps anew.
+    Each method reads the present state of the sweeps anew. Creation and methods raise UsageError if
+    a sweep is named twice, or has another metric or mode than the first.
     """
 
     def __init__(self, folders: Sequence[Folder]) -> None:
@@ -50,9 +51,10 @@ class Comparison:
         """Return one row per sweep, with the settings of its best trial as ``config.NAME``.
 
         The other columns are ``name``, ``state``, ``trial`` (the best), ``expected`` (its score on
-        a new seed), ``expected_error`` (the standard error), ``score``, ``seeds``, ``trials``,
-        ``steps`` and ``seconds`` of all trials, ``searcher``, ``scheduler``, ``score_of`` and
-        ``aggregate``.
+        a new seed), ``expected_error`` (the standard error), ``score``, ``seeds`` (of the best
+        trial), number of ``trials``, environment ``steps`` and training ``seconds`` of all trials,
+        ``searcher``, ``scheduler``, and the spec's keys ``score`` (as ``score_of``) and
+        ``aggregate``. A setting without a value is None.
         """
         from pandas import DataFrame
 
@@ -68,7 +70,8 @@ class Comparison:
         """Return one row per setting of the best trials, those that all sweeps search first.
 
         Columns ``setting``, and two for each sweep: the value under its name, and ``NAME.kind``,
-        which is ``searched``, ``computed``, ``fixed``, ``inactive`` or ``absent``.
+        which is ``searched``, ``computed``, ``fixed``, ``inactive`` or ``absent``; the last two
+        have the value None. Fixed settings that are the same in all sweeps are left out.
         """
         from pandas import DataFrame
 
@@ -81,9 +84,9 @@ class Comparison:
         return DataFrame(columns, dtype=object)
 
     def report(self, path: str | Path = "comparison.html") -> Path:
-        """Write one HTML file that shows the sweeps side by side; returns its path.
+        """Write one HTML file that shows the sweeps side by side; return its path.
 
-        Raises StorageError if the file cannot be written.
+        An existing file is replaced. Raises StorageError if the file cannot be written.
         """
         from sweep.operations.report import comparison as compared
         from sweep.operations.report import page

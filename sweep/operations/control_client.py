@@ -34,8 +34,9 @@ def ask(
 ) -> tuple[Answer | None, bool]:
     """Write a request to the ledger, and wait for the answer of a running driver.
 
-    Waits at most `patience_s` seconds, and not at all if no driver runs. Returns the answer, None
-    if no driver has handled the request yet; and true if a driver runs.
+    `body` has the arguments of the `verb`. Waits at most `patience_s` seconds, and not at all if no
+    driver runs. Returns the answer, None if no driver has handled the request yet; and true if a
+    driver runs.
 
     Raises:
         UsageError: the sweep cannot grant it, and nothing was written; or the driver refused it.
@@ -59,7 +60,8 @@ def suggest(
 ) -> tuple[Answer | None, bool]:
     """Ask a sweep to try `settings` in a new trial; waits and returns as `ask`.
 
-    `reason` and `author` are texts for people; None for the user of this process.
+    `reason` and `author` are texts for people. An `author` of None is replaced by the user name of
+    this process.
     """
     author = user() if author is None else author
     return ask(
@@ -78,7 +80,8 @@ def user() -> str:
 def _apply_pending_requests(folder: Folder, history: History, trials: int) -> None:
     """Apply the requests that no driver has handled to `history`: numbers of trials, suggestions.
 
-    `trials` is the number of trials in the spec.
+    `trials` is the number of trials in the spec, which counts if no request has changed it. The
+    suggestions are added to `open_suggestions` under negative numbers. Other requests are ignored.
     """
     history.wanted = history.wanted or trials
     with contextlib.closing(Requests(folder.ledger)) as requests:
@@ -91,7 +94,10 @@ def _apply_pending_requests(folder: Folder, history: History, trials: int) -> No
 
 
 def _check(folder: Folder, request: Request) -> None:
-    """Raise UsageError if the driver would refuse the request, as far as the ledger shows now."""
+    """Raise UsageError if the driver would refuse the request, as far as the ledger shows now.
+
+    For a clone or a pause the sweep's trainable is imported.
+    """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)

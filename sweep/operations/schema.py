@@ -207,7 +207,11 @@ class _Builder:
         return trainable.config_class
 
     def _case(self, name: str, trainable: type[Trainable]) -> Schema:
-        """Return a rule: if ``trainable`` is `name`, ``config`` and ``space`` have its settings."""
+        """Return a rule: if ``trainable`` is `name`, ``config`` and ``space`` have its settings.
+
+        Required settings must be in one of the two. The schemas of the settings are added to the
+        definitions.
+        """
         settings, required = self._flat_settings(self._config(trainable))
         closed = not trainable.takes_other_settings
         config: Schema = {
@@ -234,7 +238,7 @@ class _Builder:
     def _flat_settings(self, model: type[Settings]) -> tuple[dict[str, Schema], list[str]]:
         """Return the schema of each setting by its name, and the names of required ones.
 
-        Settings of a section have no prefix.
+        Settings of a section have no prefix. The default is the model's, if JSON can represent it.
         """
         inner = sections_of(model)
         usual, settings, required = defaults(model), {}, []

@@ -41,18 +41,21 @@ def narrow_spec(
 ) -> tuple[SweepSpec, list[Override]]:
     """Return the spec after its space was narrowed, and the overrides of keys that lead to it.
 
-    The overrides also set the number of trials. Of the points that the spec tries first
-    (`initial`), those outside the smaller space are dropped, then those beyond the number of
-    trials.
+    The overrides also set the number of trials. A list on which conditions of other parameters
+    depend stays as it is, and ``forbid`` excludes the values that are not kept. Of the points that
+    the spec tries first (`initial`), those outside the smaller space are dropped, then those
+    beyond the number of trials.
 
     Args:
         text: YAML text of the spec.
         file: path of the spec, for messages.
         name: name of the sweep if the text has none.
         narrow: searched parameter → the part of its values that is kept.
+        trials: number of trials of the sweep.
 
     Raises:
-        UsageError: a value is not in the space, or the smaller space has no point.
+        UsageError: the spec has mistakes, it does not search a parameter, a value is not in the
+            space, or the smaller space has no point.
     """
     whole = _read(text, file, name, [])
     space, never = whole.space, list(whole.forbid)
@@ -97,8 +100,8 @@ def _fits(space: Space, settings: Mapping[str, Any]) -> bool:
 def _override(space: Space, name: str, wish: Narrowing) -> Override:
     """Return the override of a parameter's key in ``space`` that leaves only the values of `wish`.
 
-    Raises UnknownName if the space does not search the parameter, BadConfig if it has no such
-    value.
+    The parameter's ``when`` is kept. Raises UnknownName if the space does not search the parameter,
+    BadConfig if it has no such value, or if `wish` has both or neither of range and list.
     """
     if name not in space.searched:
         raise UnknownName("searched parameter", name, space.searched)
@@ -136,8 +139,8 @@ def _raw(space: Space, path: KeyPath) -> Mapping[str, Any]:
 def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[str, Any]:
     """Return the YAML description of a numeric domain restricted to `bounds` (low, high).
 
-    Raises BadConfig if the domain is not numeric, or does not contain both. `place` is the key that
-    errors name.
+    Scale, step, and mean and deviation are kept. Raises BadConfig if the domain is not numeric or
+    does not contain both bounds, or if low is not below high. `place` is the key that errors name.
     """
     if not isinstance(domain, Float | Int | Normal):
         raise BadConfig(place, list(bounds), "among, since the parameter has a list of values")
@@ -155,7 +158,8 @@ def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[st
 def _list(domain: Domain, values: Sequence[Any], place: str, crossed: bool) -> dict[str, Any]:
     """Return the YAML description of a domain restricted to `values`, in the domain's order.
 
-    `crossed` is true for a parameter of the grid. Raises BadConfig if a value is not in the domain.
+    A numeric domain becomes an ``ordinal`` of the ascending values. `crossed` is true for a
+    parameter of the grid. Raises BadConfig if there are no values, or one is not in the domain.
     `place` is the key that errors name.
     """
     if not values:

@@ -70,10 +70,11 @@ class Permission:
         Args:
             spaces: spec files, or names of shipped ones.
             trials: trials of all sweeps together.
-            budget: values of the option ``--budget``.
+            budget: values of the option ``--budget``, such as ``time_s=7200``.
 
         Raises:
-            UsageError: a spec has mistakes, two have one name, or a part of the budget is wrong.
+            UsageError: a spec is missing or has mistakes, two have one name, or a part of the
+                budget is wrong.
         """
         files: dict[str, Path] = {}
         for space in spaces:
@@ -96,7 +97,10 @@ class Permission:
         return self.files[name]
 
     def spec(self, name: str) -> SweepSpec:
-        """Return the spec of an allowed name, parsed from its file as it is now."""
+        """Return the spec of an allowed name, parsed from its file as it is now.
+
+        Raises UnknownName for any other name, UsageError if the file has mistakes.
+        """
         return _read(self.file(name))[0]
 
     def prepare(
@@ -109,7 +113,8 @@ class Permission:
             trials: number of trials; None for those of the spec, or what is left if that is less.
 
         Raises:
-            UsageError: something is not in the space, or more than is left.
+            UsageError: the name is not allowed, the spec has mistakes, a value is not in the space,
+                `trials` is below 1 or more than is left, or a part of the budget is used up.
         """
         spec, text = _read(self.file(name))
         if remaining.trials < 1:
@@ -127,10 +132,11 @@ class Permission:
         return checked, changes
 
     def _limits(self, budget: Budget, remaining: Remaining) -> dict[str, float]:
-        """Return the ``budget`` of the next sweep.
+        """Return the keys of ``budget`` that the permission limits, with values for the next sweep.
 
-        For each limit this is what is left, or what the spec has if that is less. Raises UsageError
-        if nothing is left of a limit.
+        For a limit that all sweeps share (`SHARED`), this is what is left, or what the spec has if
+        that is less. Any other has the permission's own value, whatever the spec has. Raises
+        UsageError if nothing is left of a shared limit.
         """
         limits = dict(self.budget)
         for part, rest in remaining.budget.items():
@@ -165,13 +171,17 @@ class Permission:
         return [name for name in names if os.path.lexists(Folder(self.root, name).by_a_model)]
 
     def log(self, name: str) -> Path:
-        """Return the path of the file that receives the output of a sweep's driver."""
+        """Return the path of the file that receives the output of a sweep's driver.
+
+        The file need not exist.
+        """
         return self.root / PLACE / f"{name}.log"
 
     def remaining(self) -> Remaining:
         """Compute the unused part of the permission from the ledgers of the servers' sweeps.
 
-        A sweep that runs counts with all the trials that it may still have.
+        A sweep that runs counts with all the trials that it may still have. Raises SweepError if a
+        ledger cannot be read.
         """
         trials, used, driven = 0, dict.fromkeys(SHARED, 0.0), []
         for name in self.started():
@@ -194,11 +204,14 @@ class Permission:
     def claim(self) -> Iterator[int]:
         """Hold a lock on the root's lock file, so that only one sweep is being started at a time.
 
-        Yields the descriptor of the locked file. The lock lasts until one process that has
-        inherited the descriptor unlocks it, or each has ended.
+        Creates folder and file if they are missing, and waits up to `START_S` seconds for another
+        server's lock. Yields the descriptor of the locked file. The lock lasts until one process
+        that has inherited the descriptor unlocks it, or each has ended. A sweep that runs without
+        the lock is no obstacle; for that there is `require_idle`.
 
         Raises:
-            UsageError: a sweep of this root runs or is being started, or the file is a link.
+            UsageError: another process has the lock, and its sweep runs or the wait is over; or
+                folder or file is a link.
         """
         place = self.root / PLACE
         if place.is_symlink():
@@ -220,7 +233,7 @@ class Permission:
 
 
 def _locks(descriptor: int) -> bool:
-    """Try to lock an open file without waiting; return whether this process has the lock."""
+    """Try to lock an open file (its descriptor) without waiting; return whether that succeeded."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -241,7 +254,10 @@ def require_idle(remaining: Remaining) -> None:
 
 
 def _read(path: Path) -> tuple[SweepSpec, str]:
-    """Return the parsed spec of a file, and the file's text; UsageError if it has mistakes."""
+    """Return the parsed spec of a file, and the file's text; UsageError if it has mistakes.
+
+    A spec without a name is named after its file.
+    """
     text = specs.text_of(path)
     spec, found = specs.survey(text, str(path), [], name_from(path.stem))
     found.check()

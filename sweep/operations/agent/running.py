@@ -44,12 +44,18 @@ def begin(
     """Start ``sweep run`` as a process, and return it once a driver has the sweep or it has ended.
 
     Args:
+        folder: folder of the new sweep, which the process creates.
+        changes: overrides of the spec's keys.
+        jobs: number of trials that train at once; None for the default.
+        log: file that is replaced by the output of the process; deleted again if the command
+            refused the sweep before it existed.
         claim: descriptor of a locked file that the process inherits, and that is unlocked when the
             sweep is driven or has ended: a driver may take minutes to send its last results.
 
     Raises:
-        UsageError: the command refused the sweep; the message is its own. Or the log is a link.
-        SweepError: no sweep began within `BEGIN_S`.
+        UsageError: the command refused the sweep; the message is its own. Or the log is a link, or
+            an override is too long for a command.
+        SweepError: no sweep began within `BEGIN_S` seconds; the process gets SIGTERM.
     """
     named = [*changes, Override("name", folder.name, "name")]
     command = _command("run", file, named, jobs, folder.root)
@@ -84,6 +90,8 @@ def validate(
     file: Path, changes: Sequence[Override], jobs: int | None, root: Path
 ) -> dict[str, Any]:
     """Run ``sweep validate --json`` as a process for at most `VALIDATE_S` seconds; return its data.
+
+    The process trains the spec in `file`, with `changes`, for at most `TRY_S` seconds.
 
     Raises:
         UsageError: the spec or its trainable is not valid, or the time is up.
@@ -120,7 +128,8 @@ def _command(
 ) -> list[str]:
     """Return the command line ``sweep VERB FILE`` with `changes` as ``--set`` options.
 
-    Raises UsageError if one of its words is longer than Linux allows.
+    It also has ``--root``, ``--jobs`` unless that is None, and the further `options`. Raises
+    UsageError if the text of a change is longer than Linux allows.
     """
     settings = [f"--set={change.path}={_yaml(change.value)}" for change in changes]
     if longest := [word for word in settings if len(word) > LONGEST_WORD]:
@@ -144,7 +153,10 @@ def _yaml(value: Any) -> str:
 
 
 def _refusals(output: str) -> str:
-    """Return the messages of ``sweep`` in a command's error output, or else its last line."""
+    """Return the messages of ``sweep`` in a command's error output, joined by semicolons.
+
+    Without any, it is the last line, or a text that there is none.
+    """
     lines = [line for line in output.splitlines() if line.strip()]
     own = [line.removeprefix("sweep: ") for line in lines if line.startswith("sweep: ")]
     return printable(

@@ -78,7 +78,11 @@ def _describe(tool: Tool, specs: Sequence[str]) -> types.Tool:
 
 
 def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
-    """Call a tool by its name; return its answer, or the message of its error in one line."""
+    """Call a tool by its name; return its answer, or the message of its error in one line.
+
+    The answer is JSON, as text and as data. The traceback of an unexpected error goes to standard
+    error; nothing is raised.
+    """
     try:
         answer = box.find(name).call(arguments)
     except (SweepError, TrainableError, OSError) as error:
@@ -92,6 +96,9 @@ def _call(box: Toolbox, name: str, arguments: dict[str, Any]) -> types.CallToolR
 
 
 def _result(refusal: str) -> types.CallToolResult:
-    """Return an error's message, on one line without passwords, as the result of a call."""
+    """Return the result of a failed call: an error's message, shortened and on one line.
+
+    Passwords in it are removed.
+    """
     line = shorten_message(without_password(" ".join(printable(refusal).split())))
     return types.CallToolResult(content=[types.TextContent(type="text", text=line)], is_error=True)

@@ -154,10 +154,11 @@ class Tool:
     def call(self, raw: Mapping[str, Any]) -> Data:
         """Check the arguments `raw` and return the tool's answer, which JSON can represent.
 
-        NaN and infinite numbers become None; texts are cut and cleaned as by `_safe_texts`.
+        NaN and infinite numbers become None; texts are shortened, and passwords in them removed.
 
         Raises:
             UsageError: an argument is not allowed.
+            SweepError: the tool refused the call, or a ledger cannot be read.
         """
         found = self.answer(checked(self.arguments, dict(raw), Source()))
         plain: Data = _safe_texts(json.loads(json.dumps(found), parse_constant=lambda _: None))
@@ -251,7 +252,10 @@ class Toolbox:
         return {**_pick(data, _STATUS), "running": rows, **self._remaining_if_known()}
 
     def _remaining_if_known(self) -> Data:
-        """Return the unused part of the permission, or the error of an unreadable ledger."""
+        """Return the unused trials and budget as ``{"left": ...}`` for an answer.
+
+        If a ledger cannot be read, it is ``{"left": {"unknown": MESSAGE}}``.
+        """
         try:
             return _remaining_data(self.allowed.remaining())
         except SweepError as error:
@@ -306,7 +310,10 @@ class Toolbox:
 
 
 def _safe_texts(value: Any) -> Any:
-    """Return JSON data whose texts are shortened, without passwords, and valid in UTF-8."""
+    """Return a copy of JSON data whose texts are shortened, without passwords, and valid in UTF-8.
+
+    Keys of mappings are texts, too.
+    """
     if isinstance(value, str):
         return shorten_message(without_password(value.encode(errors="replace").decode()))
     if isinstance(value, list):
@@ -333,9 +340,10 @@ def _short(step: Mapping[str, Any]) -> Data:
 
 
 def _answer(answer: Answer | None, driven: bool) -> Data:
-    """Return a driver's answer as the tool's: ``state`` and a text.
+    """Return a driver's answer as the tool's: ``state``, ``done`` or ``waiting``, and a text.
 
-    If `answer` is None, the text says that the driver has not answered yet, or that none runs.
+    `driven` is true if a driver runs. If `answer` is None, the state is ``waiting``, and the text
+    says that the driver has not answered yet, or that none runs.
     """
     if answer is not None:
         return {"state": "done", "answer": answer.text}

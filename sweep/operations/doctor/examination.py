@@ -50,7 +50,8 @@ def examine(root: Path, name: str | None, named: Services, patience_s: float) ->
     """Check this machine, the services `named` by the user, and those of the sweep `name`, if any.
 
     A service in `named` replaces the sweep's own. Each check takes at most `patience_s` seconds.
-    Raises UnknownName if the sweep does not exist.
+    Failed checks become findings of level ``problem``; those about reading the sweep's files come
+    last. Raises UnknownName if the sweep does not exist, UsageError if its files are links.
     """
     findings: list[Finding] = []
     if name is not None:

@@ -54,7 +54,8 @@ def clock(part: str, machine: str, ahead_s: float) -> Finding:
 def run_checks(checks: Sequence[Check], patience_s: float) -> list[Finding]:
     """Run all checks at once in daemon threads; return their findings in the order of the checks.
 
-    A check that has not ended after `patience_s` seconds is left running, and is a problem.
+    A check that has not ended after `patience_s` seconds is left running, and is a problem. The
+    findings' texts have no control characters and no passwords.
     """
     lists: list[list[Finding]] = [[] for _ in checks]
     threads = [
@@ -85,7 +86,10 @@ def _run_check(check: Check, findings: list[Finding]) -> None:
 
 
 def _finding_of_error(check: Check, error: SweepError | SigningError) -> Finding:
-    """Return an error of ours as a problem; the text after its last semicolon is the advice."""
+    """Return an error of ours as a problem; the text after its last semicolon is the advice.
+
+    Without a semicolon, it is the check's own advice.
+    """
     seen, _, todo = str(error).rpartition("; ")
     return Finding(check.part, "problem", seen or todo, todo if seen else check.todo)
 

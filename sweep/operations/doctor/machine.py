@@ -50,7 +50,11 @@ def existing_ancestor(root: Path) -> Path:
 
 
 def _packages() -> list[Finding]:
-    """Compare the versions of the installed packages with those that our distribution requires."""
+    """Compare the versions of the installed packages with those that our distribution requires.
+
+    Returns one finding: a problem that lists the unmet requirements, or an ok with the versions. It
+    is a warning if pip has not installed our distribution.
+    """
     has = ", ".join(f"{name} {version}" for name, version in pickled.libraries().items())
     try:
         required = metadata.requires(DISTRIBUTION) or []
@@ -66,7 +70,8 @@ def _packages() -> list[Finding]:
 def unmet_requirements(required: Iterable[str]) -> Iterator[str]:
     """Yield a message for each requirement that the installed packages do not meet.
 
-    `required` has lines like ``numpy>=2``; requirements of extras are ignored.
+    `required` has lines like ``numpy>=2``; requirements of extras, and those whose marker does not
+    fit this system, are ignored.
     """
     from packaging.requirements import Requirement
 
@@ -83,7 +88,10 @@ def unmet_requirements(required: Iterable[str]) -> Iterator[str]:
 
 
 def _rights(root: Path) -> list[Finding]:
-    """Write a file into the root's folder, sync and delete it; report the time or the error."""
+    """Write a file into the root's folder, sync and delete it; report the time or the error.
+
+    If that folder does not exist yet, its nearest existing parent is tested.
+    """
     folder = existing_ancestor(root)
     name = f".sweep-doctor-{secrets.token_hex(8)}"
     began = time.perf_counter()
@@ -142,7 +150,10 @@ def _limits() -> Iterator[int]:
 
 
 def _shared() -> Finding:
-    """Report the free shared memory in ``/dev/shm``, which worker processes need."""
+    """Report the free shared memory in ``/dev/shm``, which worker processes need.
+
+    It is a warning below `LOW_SHARED` bytes, and a problem if nothing can be written there.
+    """
     try:
         free = shutil.disk_usage(_SHARED).free
     except OSError:

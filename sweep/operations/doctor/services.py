@@ -21,7 +21,7 @@ CLIENT_SHARE = 0.8
 
 
 def database(url: str) -> Check:
-    """Return a check that connects to a PostgreSQL server and creates a schema.
+    """Return a check that connects to a PostgreSQL server and creates a schema, and drops it again.
 
     It also warns of a clock that differs and of settings that risk data in a crash.
     """
@@ -49,7 +49,8 @@ def database(url: str) -> Check:
 def checkpoints(url: str, patience_s: float) -> Check:
     """Return a check that writes, lists, reads and deletes a small file in an object storage.
 
-    Its client gives up before `patience_s` seconds have passed.
+    Its client gives up before `patience_s` seconds have passed. The check also compares the clocks
+    if the storage tells its time.
     """
 
     def check() -> list[Finding]:
@@ -63,10 +64,11 @@ def checkpoints(url: str, patience_s: float) -> Check:
 
 
 def cluster(chosen: str, root: Path, patience_s: float) -> Check:
-    """Return a check that asks a cluster's workers for their versions and for the folder `root`.
+    """Return a check that asks a cluster's workers for versions, clocks, and the folder `root`.
 
     `chosen` is the pool as the user names it, such as ``dask@ADDRESS``. `patience_s` is the longest
-    time to wait, in seconds.
+    time to wait, in seconds. A pool that is not part of sweep is not run, which is a warning; one
+    without a cluster is ok.
     """
     name, _, address = chosen.partition("@")
 
@@ -102,14 +104,18 @@ def _workers(part: str, place: str, clocks: Mapping[str, float]) -> Iterator[Fin
 def _remark(part: str, remark: str) -> Finding:
     """Return a pool's message about an unusable worker as a warning.
 
-    The text after its last semicolon is the advice.
+    The text after its last semicolon is the advice; without a semicolon there is none.
     """
     seen, _, todo = remark.rpartition("; ")
     return Finding(part, "warning", seen or todo, todo if seen else "")
 
 
 def tracking(uri: str) -> Check:
-    """Return a check that reads an MLflow server's version and an experiment; it writes nothing."""
+    """Return a check that reads an MLflow server's version and an experiment; it writes nothing.
+
+    A URI that is not of a server, such as a file, is only a warning; one of an unknown scheme is a
+    problem.
+    """
 
     def check() -> list[Finding]:
         scheme = uri.partition(":")[0].partition("+")[0]
@@ -126,10 +132,10 @@ def tracking(uri: str) -> Check:
 
 
 def _server(uri: str) -> list[Finding]:
-    """Ask an MLflow server for its version and an experiment.
+    """Ask an MLflow server for its version and an experiment; return one finding.
 
-    Its major version gives a warning if it is not ours. Raises StorageError if it refuses access or
-    does not answer as MLflow does.
+    It is a warning if the server's major version is not ours, else ok. Raises StorageError if the
+    server refuses access or does not answer as MLflow does.
     """
     client = mlflow_store.client_of(uri)
     import mlflow

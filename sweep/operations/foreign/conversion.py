@@ -68,7 +68,11 @@ def convert(
 
 
 def _convert_wandb(raw: Mapping[str, Any], name: str) -> Converted:
-    """Convert the content of a W&B sweep file to a spec called `name`."""
+    """Convert the content of a W&B sweep file to a spec called `name`.
+
+    Its trainable is `command`, which runs the file's program. The notes say what was assumed or not
+    converted.
+    """
     parameters, constants = _parameters(raw["parameters"])
     converted = Converted({})
     named = raw.get("metric")
@@ -120,7 +124,10 @@ def _parameters(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) -> int:
-    """Return the number of trials for a W&B sweep: `run_cap`, the size of the grid, or `TRIALS`."""
+    """Return the number of trials for a W&B sweep: `run_cap`, the size of the grid, or `TRIALS`.
+
+    The size of a grid (`parameters` is what it searches) is at most `MOST_TRIALS`.
+    """
     cap = raw.get("run_cap")
     if isinstance(cap, int) and cap > 0:
         return cap

@@ -87,10 +87,12 @@ def convert(
 ) -> tuple[dict[str, Any], list[str]]:
     """Convert the content of an rl-baselines3-zoo file, for `conversion.convert`.
 
-    `raw` maps environments to hyperparameters, or algorithms to such mappings. Returns the keys of
-    a spec except its name, and notes for the user.
+    `raw` maps environments to hyperparameters, or algorithms to such mappings; `env` and
+    `algorithm` choose of them, None if there is only one or the name of the `file` says it. Returns
+    the keys of a spec except its name, and notes for the user. The spec searches the learning rate
+    alone.
 
-    Raises UsageError if the algorithm is not supported, or no environment is chosen.
+    Raises UsageError if the algorithm is not supported, or no environment of the file is chosen.
     """
     kind, raw = _choose_algorithm(raw, file, algorithm)
     if kind not in _DEFAULTS:
@@ -134,7 +136,7 @@ def _choose_algorithm(
     """Return the chosen algorithm's name and its hyperparameters by environment.
 
     Without `algorithm`, the file's name decides, or the only entry. Raises UsageError if the file
-    has several algorithms and none is chosen.
+    is divided by algorithms, and has none of this name.
     """
     stem = Path(file).stem.lower()
     if foreign.is_zoo(raw):
@@ -169,7 +171,8 @@ def _choose_environment(raw: Mapping[str, Any], env: str | None) -> str:
 def _newest_version(env: str) -> tuple[str, list[str]]:
     """Return the id of an environment, or of its newest version if gymnasium no longer has it.
 
-    The list has a sentence for the user about the replacement, or is empty.
+    If gymnasium knows no version, the id is returned unchanged. The list has a sentence for the
+    user about the replacement, or is empty.
     """
     import gymnasium
     from gymnasium.envs import registration
@@ -217,7 +220,8 @@ class _Settings:
     def _group_rounds(self) -> None:
         """Set `timesteps_per_iteration` so that a trial reports about `_RESULTS` results.
 
-        Nothing is set if a round of sampling and learning is long enough to be reported by itself.
+        Nothing is set if a round of sampling and learning is long enough to be reported by itself,
+        or the algorithm has no such setting.
         """
         fragment = int(self.config.get("rollout_fragment_length", self.steps))
         of_a_round = fragment * int(self.config.get("num_envs_per_worker", 1))
@@ -228,7 +232,8 @@ class _Settings:
     def _take(self, key: str, value: Any) -> bool:
         """Convert one hyperparameter into `config`.
 
-        Returns false if our trainer has no equivalent.
+        Returns false if our trainer has no equivalent, or the value is neither number nor boolean
+        where no ``_take_KEY`` reads it. A value of None without an equivalent is ignored: true.
         """
         own: Callable[[Any], bool] | None = getattr(self, f"_take_{key}", None)
         if own is not None:
@@ -276,7 +281,11 @@ class _Settings:
         return True
 
     def _take_ent_coef(self, value: Any) -> bool:
-        """Set the entropy coefficient, or SAC's initial alpha. Returns false if not supported."""
+        """Set the entropy coefficient, or SAC's initial alpha. Returns false if not supported.
+
+        With ``auto_0.1`` alpha starts at 0.1 and is learned, with ``0.1`` it is fixed; ``auto``
+        sets nothing.
+        """
         if not self._off_policy:
             return self._take_with_schedule(value, "entropy_coeff", "entropy_coeff_schedule")
         if value == "auto":
@@ -290,7 +299,11 @@ class _Settings:
         return True
 
     def _take_normalize(self, value: Any) -> bool:
-        """Set observation filter and reward normalization as in ``VecNormalize``; return true."""
+        """Set observation filter and reward normalization as in ``VecNormalize``; return true.
+
+        The value is a boolean, or the keywords of ``VecNormalize`` as a mapping or Python code.
+        Nothing is set if it is false or cannot be read.
+        """
         said = value
         if isinstance(value, str):
             said = _literal(value)
@@ -306,7 +319,8 @@ class _Settings:
     def _take_policy_kwargs(self, value: Any) -> bool:
         """Set hidden sizes and activation of the networks; the file's value may be Python code.
 
-        Returns false if it cannot be read. A note names its other keys.
+        The sizes are those of the policy if the value network has others. Returns false if the
+        value cannot be read. A note names its other keys.
         """
         kwargs = _literal(value) if isinstance(value, str) else value
         if not isinstance(kwargs, Mapping):
@@ -362,7 +376,7 @@ class _Settings:
         return True
 
     def _take_exploration_fraction(self, value: Any) -> bool:
-        """Set the steps in which epsilon falls from a share of the training.
+        """Set the number of steps over which epsilon falls; `value` is their share of all steps.
 
         Returns false if the algorithm has no exploration options.
         """
@@ -377,7 +391,7 @@ class _Settings:
         return self._set_exploration(final_epsilon=float(value))
 
     def _take_noise_type(self, value: Any) -> bool:
-        """Set action noise and its standard deviation.
+        """Set action noise and its standard deviation, 0.1 if the file has none.
 
         Returns false if our trainer has no such noise.
         """
@@ -397,7 +411,10 @@ class _Settings:
         )
 
     def _take_state_dependent_noise(self) -> bool:
-        """Set state-dependent exploration noise. Returns false for algorithms without it."""
+        """Set state-dependent exploration noise, and after how many steps it is drawn again.
+
+        Returns false for DQN and algorithms without exploration options.
+        """
         more = _number(self.given.get("sde_sample_freq"))
         freq = {"sample_freq": int(more)} if more and more > 0 else {}
         if "double_q" in self.known:  # DQN
@@ -421,7 +438,7 @@ class _Settings:
 def _number(value: Any) -> int | float | None:
     """Return a number, also one written as text; None if the value is no finite number.
 
-    A whole number becomes an int; a float below 1000 stays a float.
+    A boolean is no number. A whole number becomes an int; a float below 1000 stays a float.
     """
     if isinstance(value, bool) or value is None:
         return None
@@ -438,7 +455,8 @@ def _number(value: Any) -> int | float | None:
 def _literal(text: str) -> Any:
     """Return the value of Python code like ``dict(net_arch=[64], activation_fn=nn.ReLU)``.
 
-    Nothing is executed. Returns None if the code is more than literals, dicts and names.
+    Nothing is executed; a name such as ``nn.ReLU`` becomes a text. Returns None if the code is more
+    than literals, dicts and names.
     """
     try:
         return _evaluate(ast.parse(text.strip(), mode="eval").body)

@@ -37,7 +37,8 @@ def attach(result: RunResult, folder: Folder, when: str | None = None) -> bool:
 
     `when` is ``wait`` (wait for the process), ``beside`` (let it run in the background) or
     ``later`` (start none); None takes the environment variable `VARIABLE`, or else ``beside``.
-    Nothing is started if the sweep has not finished, or MLflow lacks rows. Returns True if Ctrl-C
+    Nothing is started if the sweep has not finished or wants no attachments, or if MLflow lacks
+    rows. A background process is added to `background_processes`. Returns True if Ctrl-C
     interrupted the wait.
     """
     when = when or os.environ.get(VARIABLE)
@@ -70,7 +71,8 @@ def _is_ready(context: TrackerContext) -> bool:
 def complete(due: Sequence[Folder], patience_s: float) -> bool:
     """Send the attachments of sweeps of one root in a process, and wait for it.
 
-    `patience_s` is how long failures are retried, in seconds. Returns True after a Ctrl-C.
+    Nothing is started if `due` is empty. `patience_s` is how long failures are retried for each
+    sweep, in seconds; the process reports those that remain. Returns True after a Ctrl-C.
     """
     try:
         if due:
@@ -89,8 +91,9 @@ def _command(due: Sequence[Folder], patience_s: float) -> list[str]:
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[sync.Sent]:
     """Send all rows that a sweep's trackers lack, then the attachments, and wait for both.
 
-    `say` is called with messages for the user. `patience_s` is the longest time to wait, in
-    seconds. Returns what each tracker got; raises as `sync.send`.
+    Attachments are not sent if MLflow still lacks rows. `say` is called with messages for the user.
+    `patience_s` is the longest time to wait for each of the two, in seconds. Returns the number of
+    events that each tracker got and still lacks. Raises SweepLocked if a driver has the sweep.
     """
     sent = sync.send(folder, say, patience_s)
     complete([folder] if _is_ready(sync.tracker_context(folder)) else [], patience_s)
@@ -101,7 +104,8 @@ def send_for_page(root: Path, name: str | None, say: Callable[[str], None]) -> N
     """Send the rows and attachments that MLflow lacks of the sweeps in `root`, for its page.
 
     With a `name`, only of that sweep. A failure is reported to `say`, a callback for messages, and
-    does not end the others. A sweep with a driver is skipped, since the driver sends its rows.
+    does not end the others. A sweep with a driver is skipped, since the driver sends its rows. So
+    is one that does not use MLflow, or whose server another user chose.
     """
     due = []
     for folder in [Folder(root, one) for one in folders.list_sweeps(root) if name in (None, one)]:

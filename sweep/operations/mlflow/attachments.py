@@ -49,7 +49,8 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
     """Send the attachments of a sweep that MLflow lacks; report a failure in one line.
 
     Messages for `say` also go to the sweep's ``attachments.log``. For `patience_s` seconds,
-    failures are retried and a lock of another process is waited for.
+    failures are retried and a lock of another process is waited for. Nothing is sent if MLflow has
+    them. Failures and Ctrl-C are reported to `say`, not raised.
     """
     deadline, failures = time.monotonic() + patience_s, 0
     try:
@@ -143,7 +144,7 @@ def _send_report_and_models(
     """Add report and curves to the sweep's run, and the models to their trials' runs.
 
     The files are created in the folder `draft`. `runs` maps a run's name to the run; the sweep's
-    has the name "". Returns what was sent, in words.
+    has the name "". A run that is missing there gets nothing. Returns what was sent, in words.
     """
     parent = runs.get("")
     if parent is not None:
@@ -187,9 +188,9 @@ def _send_media(context: TrackerContext, k: int, runs: Mapping[str, StoredRun]) 
 
 
 def _keeps_files(context: TrackerContext, runs: Iterable[StoredRun]) -> bool:
-    """Return true if the server stores artifacts itself.
+    """Return true if the server stores artifacts itself, judged by the first of its `runs`.
 
-    Otherwise MLflow's client would write them to a path of this machine.
+    Otherwise, and without any run, MLflow's client would write them to a path of this machine.
     """
     client = open_client(context)
     places = (client.get_run(run.id).info.artifact_uri for run in runs)
@@ -199,8 +200,9 @@ def _keeps_files(context: TrackerContext, runs: Iterable[StoredRun]) -> bool:
 def _find_trials_with_models(context: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
     """Return the trials whose models MLflow should get: the best one, or all if the user wants.
 
-    Returns an empty list, and tells `say` why, if the sweep's code may not run here, or its
-    trainable does not describe its model.
+    Trials without a best checkpoint are left out. Imports the trainable. Returns an empty list, and
+    tells `say` why, if the sweep's code may not run here, or its trainable does not describe its
+    model.
     """
     best = sweep.history.best
     everyone = sync.wants_all_models(context.folder, context.sweep_id)
@@ -247,8 +249,10 @@ def _send_model(
 ) -> bool:
     """Export a trial's best model into `folder` and add it to the trial's run.
 
-    Its card also goes to `parent`, the sweep's run, if that is given. Nothing is done if the runs
-    have the model. Returns False, after telling `say`, if the export failed.
+    Its card also goes to `parent`, the sweep's run, if that is given; then the trial's networks are
+    compared on fresh episodes first. Nothing is done if the runs have the model. Returns False,
+    after telling `say`, if the export failed. Raises OSError or StorageError if disk or MLflow
+    refused.
     """
     choices = networks.candidates_digest(trial)
     lacking = [r for r in (run, parent) if r and r.tags.get(register.MODEL) != choices]

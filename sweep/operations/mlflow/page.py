@@ -70,7 +70,7 @@ class Page:
 
     @property
     def trials(self) -> int:
-        """Number of trials on the sweep's page; 0 without a sweep."""
+        """Number of trials on the sweep's page; 0 without a sweep, or if MLflow has none of it."""
         with contextlib.suppress(sqlite3.Error), self._database() as database:
             number = self._experiment(database)
             newest = database.execute(_SWEEPS_RUN, (number,)).fetchone()
@@ -79,9 +79,11 @@ class Page:
         return 0
 
     def serve(self, show: bool = False) -> int:
-        """Run the server until it ends or Ctrl-C; return the exit code.
+        """Run the server in a child process until it ends or Ctrl-C; return the exit code.
 
-        With `show`, a browser opens the page as soon as the server answers.
+        It is 0 after Ctrl-C. With `show`, a browser opens the page as soon as the server answers.
+        Installs handlers by which SIGTERM and SIGHUP end the server, and this process with
+        SystemExit.
         """
         where = [str(os.getpid()), store_url(self._folder), self._host, str(self._port)]
         command = [sys.executable, "-m", "sweep.operations.mlflow.page_server", *where]
@@ -121,7 +123,7 @@ class Page:
 
 
 def may_show() -> bool:
-    """Return true if the user probably has a browser: a display and a terminal."""
+    """Return true if the user probably has a browser: a display, and standard output a terminal."""
     has_display = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     return bool(has_display) and sys.stdout.isatty()
 

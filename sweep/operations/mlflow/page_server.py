@@ -60,7 +60,10 @@ def page(serve: Callable[[], object]) -> Callable[[], object]:
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Wait until the process with the id `parent` has ended, then kill this process."""
+    """Wait until the process with the id `parent` has ended, then kill this process (SIGKILL).
+
+    If `parent` is not the parent of this process, that has ended already.
+    """
     try:
         descriptor = os.pidfd_open(parent)
         if os.getppid() == parent:

@@ -39,11 +39,15 @@ def export_model(
 ) -> dict[str, Any]:
     """Write the files of a trial's model, and the card that describes it, into the folder `target`.
 
+    The card is signed with the user's key if there is one. Returns its content, without the
+    signature.
+
     Args:
         choice: trial and checkpoint; `networks.COMPARED` takes the best network of its seeds.
         formats: members of `FORMATS`; empty for the trainable's own files, or else onnx.
         target: a folder that is empty or does not exist yet.
         episodes: fresh episodes that each network plays; 0 to choose by the metric alone.
+        say: called with a message for each network that plays.
 
     Raises:
         UsageError: no such trial or checkpoint, `target` is in use, or the trainable cannot export.
@@ -94,8 +98,8 @@ def _export(
 ) -> dict[str, str]:
     """Write the model files into the folder `draft`.
 
-    `described` is the result of `Trainer.describe_model`. Raises UsageError if the trainable
-    cannot be exported in one of `formats`.
+    `described` is the result of `Trainer.describe_model`, which MLflow's format needs. Raises
+    UsageError if the trainable cannot be exported in one of `formats`, or its export failed.
 
     Returns:
         Format → file, relative to the folder; for a trainable's own files, name → name.
@@ -123,7 +127,8 @@ def _export(
 def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
     """Let the trainable write its own files into `draft`.
 
-    Returns each file's name as key and as value. Raises BadConfig if `formats` are requested.
+    Returns each file's name as key and as value. Raises BadConfig if `formats` are requested,
+    UsageError if the trainable raised an error, wrote no file, or wrote one with a card's name.
     """
     name = type(trainable).__name__
     if formats:
@@ -163,8 +168,12 @@ def _digest(path: Path) -> str:
 def play(folder: Path, playing: Playing) -> dict[str, Any]:
     """Play fresh episodes of an exported model in the environment of its card.
 
+    The card's trainable is imported, also from the working directory. Returns the results of the
+    episodes, with name of the sweep, trial, score, iteration and format.
+
     Raises:
-        UsageError: the folder holds no policy, or the model does not match the card.
+        UsageError: the folder holds no policy, the model does not match the card, or the trainable
+            cannot play it.
         UntrustedCheckpoint: another person exported it, and its settings may name code.
     """
     digest, card = identify(folder / CARD)
@@ -219,7 +228,10 @@ def identify(card: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _check_free(out: Path) -> None:
-    """Raise BadConfig if something other than an empty folder exists at the path `out`."""
+    """Raise BadConfig if something other than an empty folder exists at the path `out`.
+
+    It is raised, too, if the path cannot be read.
+    """
     free = "a folder that is empty or does not exist yet"
     try:
         in_use = out.exists() and (not out.is_dir() or any(out.iterdir()))
@@ -278,7 +290,10 @@ def _network_lines(played: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _model_lines(model: Mapping[str, Any]) -> list[str]:
-    """Return two Markdown lists with data type and shape of the model's inputs and outputs."""
+    """Return two Markdown lists with data type and shape of the model's inputs and outputs.
+
+    One that `model` does not describe is left out, with its heading.
+    """
     lines = []
     for title in ("inputs", "outputs"):
         ports = model.get(title, {})

@@ -122,11 +122,14 @@ def restore_chosen(
 ) -> Iterator[tuple[Restored, dict[str, Any]]]:
     """Restore the chosen checkpoint, or the best network of a comparison.
 
-    Stop the trainable at the end.
+    Yields the restored trainable, which is stopped at the end, and the entry ``played`` of a
+    model's card. A single checkpoint plays fresh episodes, too.
 
     Args:
         choice: trial and checkpoint, or `COMPARED`.
-        episodes: episodes that each network plays; 0 to take the best one by the metric.
+        episodes: episodes that each network plays; 0 for none, and to take the best network by the
+            metric.
+        say: called with a message for each network that plays.
 
     Raises:
         UsageError: no such trial or checkpoint.
@@ -155,7 +158,8 @@ def _restore_best(
 ) -> Iterator[tuple[Restored, dict[str, Any]]]:
     """Let the trial's networks play, and yield the best one's trainable with the card's entry.
 
-    The trainable is stopped at the end.
+    The best one then plays further episodes for the card. The trainable is stopped at the end.
+    Raises MissingCheckpoint if a driver deletes all checkpoints at each of several attempts.
     """
     # The import takes seconds, and a driver may train meanwhile, so the history is read after it.
     cls = launch.trainable_of(folder)
@@ -233,8 +237,9 @@ class _Comparison:
     def compare(self, folder: Folder, cls: type[Trainable], logdir: Path) -> tuple[Network, Loaded]:
         """Let the networks play the same episodes. Returns the best network and its checkpoint.
 
-        If they cannot be compared, it is the first candidate, and `remark` has the reason. Raises
-        MissingCheckpoint if a driver deleted all checkpoints.
+        If they cannot be compared, it is the first candidate. `remark` has the reason for that, or
+        says that the step budget ended the comparison early. Raises UsageError if the trial has no
+        checkpoint, MissingCheckpoint if a driver deleted all of them.
         """
         networks = candidates(self._trial)
         if not networks:
@@ -271,7 +276,7 @@ class _Comparison:
 
     @property
     def can_play(self) -> bool:
-        """True until networks have tried to play and none of them could."""
+        """True before any network has tried to play, and if one of those that tried could."""
         return not self._records or any(isinstance(found, Record) for _, found in self._records)
 
     def check(self, trainable: Trainable, network: Network) -> str:
@@ -317,8 +322,9 @@ class _Comparison:
     def _play(self, trainable: Trainable, stream: str, share: float) -> Record | str:
         """Play `_episodes` episodes with seeds of the `stream`, fewer if they take `share` steps.
 
-        Returns their statistics, or the reason why there are none: the trainable does not play, an
-        episode fails, or a reward is not finite. The steps are taken from the budget.
+        Returns their statistics, or the reason why there are none: the trainable does not play, one
+        of the first `BATCH` episodes fails, or a reward is not finite. A later failure only ends
+        them. The steps are taken from the budget.
         """
         values: list[float] = []
         steps, episode_value = 0.0, self.episode_value or "episode_reward"

@@ -51,7 +51,10 @@ def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: 
 
 
 def find_run(context: TrackerContext, trial: int) -> str:
-    """Return the id of the MLflow run of trial number `trial`; raises as `register`."""
+    """Return the id of the MLflow run of trial number `trial`.
+
+    Raises UsageError if MLflow has none, StorageError if another user chose the sweep's server.
+    """
     if not context.uri_is_own:
         raise StorageError(
             "the file tracking-uri was written by another user; `sweep sync` accepts its server"
@@ -75,7 +78,8 @@ def _register_version(
 ) -> str:
     """Log the model to the run with the id `run`, and register it as the next version of `name`.
 
-    Returns the URI ``models:/NAME/VERSION``.
+    The name is created in MLflow's registry if it is new. MLflow's global tracking URI is empty
+    afterwards. Returns the URI ``models:/NAME/VERSION``.
     """
     model = log(context, card, out, run)
     client = open_client(context)

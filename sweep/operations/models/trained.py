@@ -94,7 +94,7 @@ class CurrentTrial:
 def read_trial(folder: Folder, choice: str) -> CurrentTrial:
     """Read a trial from the ledger: ``best``, or its number as text.
 
-    Raises UsageError if there is none.
+    Raises UsageError if there is none, or for ``best`` if there are several objectives.
     """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
@@ -106,7 +106,8 @@ def read_trial(folder: Folder, choice: str) -> CurrentTrial:
 def _restore_choice(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) -> Restored:
     """Restore the chosen checkpoint of a trial's best seed.
 
-    The choice is repeated if a driver deleted the checkpoint before it was read.
+    The choice is repeated if a driver deleted the checkpoint before it was read; after `ATTEMPTS`
+    attempts MissingCheckpoint is raised. The caller stops the trainable.
     """
     for left in reversed(range(ATTEMPTS)):
         looked = read_trial(folder, choice.trial)
@@ -127,8 +128,9 @@ def _restore_choice(folder: Folder, choice: Choice, cls: type[Trainable], logdir
 def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> Trainable:
     """Restore a trial's trainable from a checkpoint of its best seed.
 
-    `checkpoint` is as in `Choice`. If a driver deleted it since `trial` was read, the choice is
-    repeated with the present trial.
+    `checkpoint` is ``best``, ``last``, or an iteration as text. If a driver deleted it since
+    `trial` was read, the choice is repeated with the present trial, up to `ATTEMPTS` times in all.
+    The caller stops the trainable.
 
     Raises:
         UsageError: no such checkpoint.
@@ -164,7 +166,8 @@ def make_trainable(
 ) -> Trainable:
     """Create the trainable of a replica in the state of a loaded checkpoint.
 
-    `logdir` is the folder for its files; None for none. The caller stops it.
+    `logdir` is the folder for its files; None for none. The caller stops it. If the state cannot be
+    restored, the trainable is stopped and the error raised.
     """
     seed = seed_of(spec.seed, trial.number, replica.index)
     remembered = loaded.state.get("remembered", {})

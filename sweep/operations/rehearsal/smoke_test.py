@@ -93,17 +93,19 @@ class SmokeTest:
     one line with the reason why they were not compared. Empty if both are bit-identical; None if
     the test ended before."""
     seconds: float | None = None
-    """Duration of the slowest iteration, in seconds; None if nothing was measured."""
+    """Duration of one iteration, in seconds: of the newest before the restore, or of the one after
+    it if that is slower. Without a restore, it is the newest that did not only search for missing
+    names. None if nothing was measured."""
     size: int | None = None
     """Size of one checkpoint with its segments, in bytes; None if none was saved."""
     advance: Mapping[str, float] | None = None
-    """Counter in results, or ``time_attr`` → its increase by one iteration; None if nothing was
-    measured."""
+    """Counter in results, or ``time_attr`` → its increase by one iteration, if it increased; None
+    if nothing was measured."""
     keys: frozenset[str] = frozenset()
     """Names of all values that some result had."""
     results: int = 0
-    """Number of iterations whose results were examined; more than two if a name of the spec was
-    missing."""
+    """Number of iterations whose results were examined; 0 if there was none. Names of the spec that
+    are missing in the first results make it larger."""
     lack: Lack | None = None
     """The training before the first result with the metric; None if the first result had it."""
     cut_short: CutShort | None = None
@@ -120,9 +122,11 @@ def smoke_test(
 ) -> SmokeTest:
     """Train a trainable in a child process, save, restore, and compare the iteration after both.
 
-    A trainable that cannot save is only trained. Times, dates and the like may differ.
+    The settings are a random point of the space, drawn with the spec's seed. A trainable that
+    cannot save is only trained. Times, dates and the like may differ.
 
     Args:
+        longest_s: seconds after which the child is killed; the result then has `cut_short`.
         show: called with the current step in words.
         every_s: seconds between two calls of `show`.
         lanes: number of trials that train together as lanes of one program, or None. The restored
@@ -192,7 +196,7 @@ class _Supervisor:
         """Wait for the end of the test, or for the time limit.
 
         Kill the child and return the measurements. `show` is called with the progress every
-        `every_s` seconds. Raises UsageError if the trainable raised an error.
+        `every_s` seconds. Raises UsageError if the trainable raised an error or its process died.
         """
         said_at = self.began
         try:
@@ -244,7 +248,10 @@ class _Supervisor:
 
 
 def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout") -> None:
-    """Run the test in the child process, send its messages through `pipe`, and exit the process."""
+    """Run the test in the child process, send its messages through `pipe`, and exit the process.
+
+    An error of the trainable is sent as the last message. Standard output becomes standard error.
+    """
     become_program()
     os.dup2(2, 1)  # standard output is reserved for the command's answer
     try:
@@ -292,7 +299,11 @@ class _Tryout:
     """Newest result of the trainable before the restore, with which the next one is compared."""
 
     def run(self, say: Callable[[_Message], None]) -> None:
-        """Run all steps of the test; `say` is called with a message at the beginning of each."""
+        """Run all steps of the test; `say` is called with a message at the beginning of each.
+
+        The measurements are stored in `findings`. A trainable that cannot save, or has nothing to
+        compare after its checkpoint, is not restored.
+        """
         self.say = say
         self._announce("importing it")
         cls = plugins.find_trainable(self.trainable, self.paths)
@@ -344,7 +355,7 @@ class _Tryout:
         return made
 
     def _stop(self, trainable: Trainable) -> None:
-        """Stop the trainable and those of the other lanes."""
+        """Stop the trainable and those of the other lanes, which are removed from `neighbours`."""
         self._announce("ending it")
         trainable.stop()
         while self.neighbours:
@@ -386,9 +397,9 @@ class _Tryout:
         return result
 
     def _train(self, trainable: Trainable) -> dict[str, Any]:
-        """Train one iteration in all lanes, and record its measurements.
+        """Train one iteration in all lanes, and record its measurements in `findings`.
 
-        Returns its flat result.
+        Returns the flat result of `trainable`.
         """
         self._announce(f"iteration {trainable.iteration + 1}")
         began = time.perf_counter()
@@ -407,7 +418,8 @@ class _Tryout:
     def _measure(self, result: dict[str, Any], seconds: float) -> None:
         """Record the duration of an iteration, in seconds, and the increase of the counters.
 
-        Iterations that only search for missing names are not recorded.
+        They replace those of the iteration before. Of the iteration after the restore, only a
+        longer duration is recorded; of iterations that search for missing names, nothing.
         """
         if self.step <= _ONE_MORE:
             advance = _advance(self.last_result, result, self.counters)
@@ -450,7 +462,8 @@ def _lack(
 ) -> Lack | None:
     """Return the training without the metric, `before` extended by one more result.
 
-    Returns None while each result had the metric.
+    Returns None while each result had the metric. Results without `time_attr`, and those after the
+    first one with the metric, change nothing.
     """
     at = to_number(result.get(time_attr))
     if at is None or (before and before.first_with is not None):

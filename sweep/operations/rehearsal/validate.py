@@ -75,7 +75,7 @@ def _low_rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
 def _before_metric(resolved: Resolved, smoke: SmokeTest) -> list[str]:
     """Return a warning if trials reach rungs before their first result with the metric.
 
-    The list is empty otherwise.
+    The list is empty otherwise, and if `result_warnings` says that no result has the metric.
     """
     scheduler, metric, lack = resolved.scheduler, resolved.spec.metric, smoke.lack
     if lack is None or not (early := [at for at in scheduler.levels if at <= lack.last_without]):
@@ -122,8 +122,8 @@ def space_warnings(space: Space, trials: int) -> list[str]:
     """Return warnings, one line each, about points and parameters of the space.
 
     They are about too few points for `trials`, parameters that are never used, and points that give
-    equal settings. Up to `MOST_POINTS` points are tried, drawn with a fixed seed from a larger
-    space.
+    equal settings. All points are tried if there are at most `MOST_POINTS`. From a larger space,
+    that many are drawn with a fixed seed if it has conditions, and equal settings are not sought.
     """
     number = count_points(space)
     warnings = []
@@ -148,6 +148,7 @@ def space_warnings(space: Space, trials: int) -> list[str]:
 def _unused_parameters(space: Space, points: list[Settings], description: str) -> list[str]:
     """Return a warning for each parameter that none of `points` has.
 
+    Unsearched ones with a leading underscore are left out, since points do not show them.
     `description` says which points these are.
     """
     there = {name for point in points for name in (*point.searched, *point.settings)}
@@ -240,7 +241,7 @@ def _iterations(
         stop: result → value at which a trial ends.
         time_attr: result that the scheduler counts.
         levels: rungs of the scheduler, ascending; a trial ends at the last one.
-        advance: result → its increase by one iteration.
+        advance: result → its increase by one iteration; ends by other results are ignored.
     """
     bounds = list(stop.items())
     if levels:
@@ -322,7 +323,9 @@ def validation(
 ) -> dict[str, Any]:
     """Return the data of `preview`, with the warnings, costs and differences of a smoke test.
 
-    `longest_s`, `show` and `every_s` are as in `smoke_test`.
+    The smoke test trains in a child process for at most `longest_s` seconds, and calls `show` with
+    its current step every `every_s` seconds. Raises UsageError if the trainable raised an error,
+    SweepError as `preview`.
     """
     previewed = preview(resolved, jobs, pool)
     lanes = LANES if pools.has_lanes(pool, resolved.paths) else None

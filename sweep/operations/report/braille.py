@@ -25,13 +25,13 @@ class Picture:
     """Lines of the drawing, top first; a cell is a character and the index of its topmost curve or
     None."""
     times: tuple[float, float]
-    """Least and greatest time, which are the ends of the horizontal axis."""
+    """Least and greatest time, which are the ends of the horizontal axis; 0 and 1 if no points."""
     values: tuple[float, float]
-    """Least and greatest value, which are the ends of the vertical axis."""
+    """Least and greatest value, which are the ends of the vertical axis; 0 and 1 if no points."""
 
 
 def draw(curves: Sequence[Curve], width: int, height: int) -> Picture:
-    """Draw curves on `width` by `height` characters; later ones are on top."""
+    """Return a drawing of curves on `width` by `height` characters; later ones are on top."""
     points = [point for curve in curves for point in curve.points]
     times, values = _ends([t for t, _ in points]), _ends([v for _, v in points])
     bits = [[0] * width for _ in range(height)]
@@ -57,7 +57,10 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _place(value: float, ends: tuple[float, float], count: int) -> int:
-    """Return the index from 0 to `count` - 1 of a value's dot on an axis with these ends."""
+    """Return the index from 0 to `count` - 1 of a value's dot on an axis with these ends.
+
+    It is the middle one if both ends are equal.
+    """
     low, high = ends[0] / 2, ends[1] / 2  # the difference may overflow
     if high <= low:
         return count // 2

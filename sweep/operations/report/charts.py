@@ -74,8 +74,9 @@ def _curve(curve: Curve) -> Data:
 def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     """Return the data of the picture of each trial's score by the time of its last result.
 
-    The times are in seconds on the `clock`. The data also has the best feasible score so far.
-    Returns None with fewer than two scored trials.
+    The times are in seconds on the `clock`. Of more than `MOST_TRIALS` trials, an even selection is
+    drawn. The data also has the best feasible score so far. Returns None with fewer than two scored
+    trials.
     """
     reported = {
         record.event.trial: record.time
@@ -126,8 +127,9 @@ def _select_evenly(rows: Sequence[Any], limit: int) -> list[Any]:
 def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
     """Return the data of parallel coordinates: scored trials, worst first, and an axis per setting.
 
-    `names` are the settings in the order of their axes. Returns None with fewer than two scored
-    trials.
+    `names` are the settings in the order of their axes; only the first `MOST_SETTINGS` get one. Of
+    more than `MOST_TRIALS` trials, these are the best 100 and an even selection of the others.
+    Returns None with fewer than two scored trials, or without names.
     """
     ranked = [trial for trial in sweep.history.ranked() if is_finite(trial.score)]
     if len(ranked) < 2 or not names:
@@ -199,7 +201,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _ends(domain: Domain, values: Sequence[float]) -> tuple[float, float]:
-    """Return least and greatest value of an axis; it contains the domain if that is bounded."""
+    """Return least and greatest value of an axis, those of `values`; 0 and 1 without any.
+
+    The axis also contains the whole domain if that is a range.
+    """
     low, high = min(values, default=0.0), max(values, default=1.0)
     if isinstance(domain, Float | Int):
         low, high = min(low, domain.low), max(high, domain.high)
@@ -215,7 +220,8 @@ def _label(key: str) -> str:
 def importance(result: Importance, causes: Causes) -> Data | None:
     """Return the data of the picture of the importance of settings and pairs.
 
-    It has the shares in total and at each level. Returns None if no share reaches half a percent.
+    It has the shares in total and at each level, of the ten greatest. Returns None if no share
+    reaches half a percent.
     """
     shares = {names: share for names, share in result.shares.items() if share >= 0.005}
     if not shares:
@@ -348,7 +354,8 @@ def lineage(sweep: Sweep) -> Data | None:
 def fronts(sweep: Sweep) -> list[Data]:
     """Return the data of a picture for each further objective: each trial's metric against it.
 
-    Trials on the front are marked.
+    Trials on the front are marked. Of more than `MOST_TRIALS` trials, these and an even selection
+    of others are drawn. An objective without scored trials has no picture.
     """
     objective = sweep.history.objective
     on_front = {trial.number for trial in sweep.history.front()} if objective.objectives else set()

@@ -35,7 +35,8 @@ def build(sweeps: Sequence[Sweep], now: float) -> str:
     """Return the HTML page that shows several sweeps side by side.
 
     The sweeps were read with their curves; `now` is the present time in seconds since 1970. Raises
-    UsageError if a sweep is named twice, or has another metric or mode than the first.
+    UsageError if a sweep is named twice, or has another metric or mode than the first, StorageError
+    if Plotly is not installed.
     """
     compared = comparison.compare(sweeps)
     data: Data = {
@@ -146,7 +147,7 @@ def _best_scores(
     """Return (training so far, best score, its trial) whenever the best score changed.
 
     `training_of` returns a trial's amount of training. The last entry is the present state. A score
-    falls where the trial that had it became worse.
+    falls where the trial that had it became worse. Trials that violate a constraint do not count.
     """
     sign = sweep.history.objective.sign
     scores: dict[int, float] = {}

@@ -60,7 +60,10 @@ class Curves:
 
 
 def curves(sweep: Sweep, best: int = BEST) -> Curves:
-    """Return the curves of the `best` best trials, and of as many others as a picture can show."""
+    """Return the curves of the `best` best trials, and of as many others as a picture can show.
+
+    The others are chosen evenly, at most `MOST_CURVES` curves in all; each curve is thinned.
+    """
     history = sweep.history
     places = {trial.number: place for place, trial in enumerate(history.ranked()[:best])}
     with_curve = [trial for trial in history.trials if any(_values(r) for r in trial.replicas)]
@@ -85,9 +88,10 @@ def curve_times(replica: Replica) -> Sequence[float]:
 def curve_of(
     trial: Trial, count: int, place: int | None = None, times: Times = curve_times
 ) -> Curve:
-    """Return the curve of a trial, thinned to about `count` points.
+    """Return the curve of a trial, thinned to about `count` points; without any if it has no value.
 
-    `place` is its rank among the best, from 0; `times` returns the places on the horizontal axis.
+    With several seeds, it is their mean with its interval. `place` is the trial's rank among the
+    best, from 0; `times` returns a replica's places on the horizontal axis.
     """
     early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
     seeds = [_timed(replica, times) for replica in trial.compared_replicas if _values(replica)]
@@ -154,6 +158,7 @@ def replay_results(
     """Yield each trial whenever it got new results, with the training of all trials up to then.
 
     The trial is in its state of that moment. `training_of` returns a trial's amount of training.
+    Results of test seeds are left out.
     """
     now = sweep.history
     past = History(now.objective, now.summed, now.shows_unsaved)

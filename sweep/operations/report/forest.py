@@ -128,7 +128,8 @@ def grow(x: Array, y: Array, stream: np.random.Generator, trees: int = TREES) ->
     """Return a forest of regression trees (Breiman, Random Forests, 2001).
 
     `x` (n, d) has coordinates from 0 to 1, `y` (n,) the targets. From the stream are drawn the rows
-    of each tree and the columns that each split may use.
+    of each tree, up to `MOST_ROWS` with replacement, and the columns that each split may use. The
+    skill is measured on rows that trees did not draw; it is 0 without such rows.
     """
     count = len(y)
     sums, counts = np.zeros(count), np.zeros(count)

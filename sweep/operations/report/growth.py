@@ -21,7 +21,11 @@ MOST_POINTS = 200
 
 
 def growth(sweep: Sweep) -> dict[str, Any] | None:
-    """Return the data of the picture of the front's volume and size over the training."""
+    """Return the data of the picture of the front's volume and size over the training.
+
+    Returns None with one objective, without a front, or if all trials of the front are equal in an
+    objective.
+    """
     history = sweep.history
     if not history.objective.objectives:
         return None
@@ -41,9 +45,9 @@ def growth(sweep: Sweep) -> dict[str, Any] | None:
 
 
 def _corners(front: Sequence[Costs]) -> tuple[Costs, Costs] | None:
-    """Return the best costs of a front, and the corner beyond its worst; None if they are equal.
+    """Return the best costs of a front, and the corner beyond its worst.
 
-    That is the case if all its trials are equal in an objective.
+    Returns None if the front is empty, or all its trials are equal in an objective.
     """
     columns = [(min(column), max(column)) for column in zip(*front, strict=True)]
     if not columns or any(low == high for low, high in columns):

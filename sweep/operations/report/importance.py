@@ -106,7 +106,11 @@ class Causes:
 
     @classmethod
     def of(cls, importance: Importance, history: History) -> "Causes":
-        """Estimate the shares from the variances between seeds and evaluations in a history."""
+        """Estimate the shares from the variances between seeds and evaluations in a history.
+
+        Both are 0 if no trial's result depends on random numbers, and None if the history does not
+        show them, or gains were compared.
+        """
         left, spreads = importance.unexplained, history.expectations.spreads
         scored = history.ranked()
         if not history.expectations.is_random:
@@ -158,16 +162,17 @@ class Model:
 
     @classmethod
     def of(cls, sweep: Sweep) -> "Model | None":
-        """Fit the model of a sweep; None with too few trials or only equal settings."""
+        """Fit the model of a sweep; None with too few trials, or only equal settings or scores."""
         return cls.fit(sweep.spec.space, compare(sweep), sweep.spec.seed, _is_population(sweep))
 
     @classmethod
     def fit(
         cls, space: Space, compared: list[Compared], seed: int, gained: bool = False
     ) -> "Model | None":
-        """Fit a forest at each level with enough trials; None if no level has enough.
+        """Fit a forest at each level with `LEAST` trials or more whose scores are not all equal.
 
-        `seed` seeds the forests' random stream. `gained` is true if the scores are gains.
+        Returns None if there is no such level, or no setting differs. `seed` seeds the forests'
+        random stream. `gained` is true if the scores are gains.
         """
         used = [one for one in compared if len(one.trials) >= LEAST and np.ptp(one.scores) > 0]
         columns = [name for name in space.searched if _differs(name, used)]
@@ -272,7 +277,11 @@ class _Encoding:
         ]
 
     def place(self, name: str, value: Any) -> float:
-        """Return the coordinate of a setting's value, 0 to 1."""
+        """Return the coordinate of a setting's value, 0 to 1.
+
+        A choice that is unknown counts as the worst one, another value outside the present space as
+        the median.
+        """
         domain = self.space.domain_of(name)
         if isinstance(domain, Choice):
             order = self.orders[name]
@@ -314,7 +323,8 @@ def _is_offspring(trial: Trial) -> bool:
 def compare(sweep: Sweep) -> list[Compared]:
     """Return the trials that are compared at each level, with their normal scores.
 
-    In a population the gains since the previous level are compared, all levels together.
+    Failed trials, users' clones and levels without trials are left out. In a population the gains
+    since the previous level are compared, and all levels are joined to one, with level infinity.
     """
     history, gains = sweep.history, _is_population(sweep)
     levels = comparison_levels(history, sweep.aim.levels)
@@ -339,9 +349,10 @@ def compare(sweep: Sweep) -> list[Compared]:
 
 
 def _pool_levels(compared: Sequence[Compared]) -> Compared:
-    """Return the trials of all levels of a population as one group.
+    """Return the trials of all levels of a population as one group, whose level is infinite.
 
-    Each level alone has only as many trials as the population has members.
+    Each level alone has only as many trials as the population has members. A trial is in the group
+    once for each level.
     """
     trials = [trial for one in compared for trial in one.trials]
     scores = np.concatenate([one.scores for one in compared])
@@ -351,8 +362,9 @@ def _pool_levels(compared: Sequence[Compared]) -> Compared:
 def comparison_levels(history: History, rungs: Sequence[float]) -> list[float]:
     """Return the values of `time_attr` at which trials are compared, ascending.
 
-    These are the rungs, or times at which trials ended if there are none; infinity stands for the
-    end of each trial.
+    These are the rungs. Without any, they are the times that the trials of a population have
+    reached; or else quantiles of the times at which trials ended early, and the latest time. If
+    none ended early, the only one is infinity, for the end of each trial.
     """
     if rungs:
         return list(rungs)

@@ -43,6 +43,9 @@ def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
         sweep: state of the sweep.
         now: current time in seconds since 1970.
         reload_s: seconds after which the page reloads itself; 0 for never.
+
+    Raises:
+        StorageError: Plotly, which draws the pictures, is not installed completely.
     """
     clock = timeline.Clock.of(sweep.records)
     provenance = _provenance(sweep)
@@ -311,7 +314,8 @@ def _rungs(data: Data) -> Section | None:
 def document(title: str, body: Sequence[Markup], data: Data, reload_s: float = 0.0) -> str:
     """Return the HTML of a whole file with styles, scripts and the pictures' `data`, by kind.
 
-    `reload_s` is the number of seconds after which the page reloads itself; 0 for never.
+    `reload_s` is the number of seconds after which the page reloads itself; 0 for never. Raises
+    StorageError if Plotly is not installed.
     """
     script, style = _asset("page.js"), _asset("page.css")
     library = _library()
@@ -404,7 +408,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _umask() -> int:
-    """Return the umask of this process."""
+    """Return the umask of this process, which is 0 for a moment."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -113,7 +113,7 @@ def sentence(text: str) -> str:
 
 
 def best(sweep: Sweep) -> Section | None:
-    """Return the section with a table of the best trials; None if no trial has a score."""
+    """Return the section with a table of the `TOP` best trials; None if no trial has a score."""
     ranked = sweep.history.ranked()[:TOP]
     if not ranked:
         return None
@@ -224,7 +224,7 @@ def _status(status: Status) -> Markup:
 
 
 def interval(trial: Trial, seed: int) -> Interval | None:
-    """Return the 95 % interval of a trial's score over seeds; None with one seed.
+    """Return the 95 % interval of a trial's score over seeds; None if fewer than two have scores.
 
     `seed` is for the bootstrap, which is used if the score is no mean.
     """
@@ -355,7 +355,7 @@ def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
 def failures(sweep: Sweep) -> Section | None:
     """Return the section about failed trials and slices that ended badly.
 
-    Returns None if there are none.
+    At most `FAILED` trials are shown with tracebacks. Returns None if nothing failed.
     """
     failed = sweep.history.with_status(Status.FAILED)
     ends: dict[tuple[End, str], list[str]] = defaultdict(list)
@@ -387,7 +387,8 @@ def _list_some(names: Sequence[str]) -> str:
 def decisions(sweep: Sweep) -> Section | None:
     """Return the section that explains the state of the best and the failed trials.
 
-    In a small sweep it has all trials. Returns None before the first trial.
+    These are at most `SHOWN` of either; in a small sweep it has all trials. Returns None before the
+    first trial.
     """
     history = sweep.history
     if not history.trials:

@@ -160,7 +160,10 @@ class _Slots:
         self._fill(time)
 
     def clear(self, time: float) -> None:
-        """End all slices at the date `time`, at which their driver ended."""
+        """End all running slices at the date `time`, at which their driver ended.
+
+        Slices that wait for a slot are dropped.
+        """
         self._queue.clear()
         for key in list(self._running):
             self.close(key, time)
@@ -251,7 +254,8 @@ def _is_beyond(trial: Trial, level: float) -> bool:
 def time_use(sweep: Sweep, bars: Sequence[Bar], clock: Clock) -> Data:
     """Return the use of the slots' time, in seconds.
 
-    ``parts`` has it by activity, ``fates`` by the status of the trials.
+    ``parts`` has it by activity, free slots included; ``fates`` has the training alone, by the
+    present status of the trials and ``TESTS`` for test seeds. Entries of 0 are left out.
     """
     busy = sum(bar.end - bar.start for bar in bars)
     training = _training(sweep)
@@ -288,7 +292,8 @@ def _slot_time(sweep: Sweep, clock: Clock, used: int) -> float:
 def _training(sweep: Sweep) -> dict[str, float]:
     """Return activity → seconds of all trials, by the timers in results.
 
-    Its only key is ``training`` if the results have no timers.
+    The rest of the iterations' time is ``other training``. The only key is ``training`` if the
+    results have no timers.
     """
     parts: dict[str, float] = defaultdict(float)
     whole = 0.0

@@ -83,12 +83,16 @@ def check_removable(folder: Folder) -> None:
 def remove(folder: Folder, mlflow: bool = False) -> Freed:
     """Delete a sweep with everything in its folder and its checkpoints in object storage.
 
+    Returns number and size of its checkpoints and files.
+
     Args:
         mlflow: True to mark its runs as deleted in MLflow first; otherwise they stay there.
 
     Raises:
-        SweepLocked, UsageError: see `check_removable`.
-        StorageError: the disk or MLflow reported an error; the sweep still exists.
+        SweepLocked: a driver has the sweep.
+        UsageError: the sweep's folder is a link.
+        StorageError: MLflow, database or disk reported an error, and the sweep still exists; or
+            only leftovers of it could not be deleted, which `clean_root` deletes later.
     """
     check_removable(folder)
     gone = folder.root / f".{folder.name}.removed-{secrets.token_hex(4)}"
@@ -114,7 +118,7 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
 
 
 def _delete_runs(folder: Folder) -> int:
-    """Mark the sweep's MLflow runs as deleted; return their number.
+    """Mark the sweep's MLflow runs as deleted; return their number, 0 if MLflow has none.
 
     Raises StorageError if MLflow reported an error, or another user chose its server.
     """
@@ -145,7 +149,9 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
     """Delete checkpoints, logs and other files of a sweep that are no longer needed.
 
     Each trial that may continue keeps its two newest checkpoints and its best one, so the sweep can
-    be resumed with the same results. Leftovers of a crash or an upgrade are deleted, too.
+    be resumed with the same results. Leftovers of a crash or an upgrade are deleted, too. The
+    deletions are recorded as events and sent to the trackers. Returns number and size of what was
+    deleted.
 
     Args:
         say: called with a message about each wait and each repair.
@@ -156,6 +162,7 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
         SweepLocked: a driver has the sweep.
         UsageError: the ledger was written by a newer version.
         StorageError: the disk or the database reported an error.
+        RemoteError: the object storage reported an error.
     """
     stored = store.of_sweep(folder)
     if dry_run:
@@ -226,8 +233,8 @@ def orphaned(root: Path) -> list[Orphaned]:
 def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
     """Mark orphaned runs and models as deleted, as MLflow's page does.
 
-    Yield a result for each of them. Raises StorageError if MLflow reported an error; what was
-    marked before stays marked.
+    Yield a result for each member of `orphans`, after its runs and models. Raises StorageError if
+    MLflow reported an error; what was marked before stays marked.
     """
     for orphan in orphans:
         with _mlflow_client(root) as client:
@@ -271,7 +278,11 @@ def _all_pages(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
 
 
 def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
-    """Yield sweep id and name of each run that this sweep may have in MLflow."""
+    """Yield sweep id and name of each run that this sweep may have in MLflow.
+
+    The sweep's own run has the name "". One for each trial and each of its seeds follows, and a
+    trial's may be repeated.
+    """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         sweep = ledger.sweep_id
     yield sweep, ""
@@ -284,7 +295,8 @@ def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterato
     """Delete folders in `root` whose sweep's creation or removal was killed; yield each one's size.
 
     Only a folder's age shows this: a process id means nothing if each container has its own. Each
-    folder that cannot be removed now is skipped and reported to `say`.
+    folder that cannot be removed now is skipped and reported to `say`. With `dry_run`, nothing is
+    deleted.
     """
     for path in sorted(root.glob(".*")):
         if not _DRAFT.fullmatch(path.name) or path.is_symlink() or not folders.is_stale(path):

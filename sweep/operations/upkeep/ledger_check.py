@@ -113,7 +113,10 @@ class Replayed:
         return self._start_iterations.get(key, 0) + 1
 
     def _apply(self, k: int, event: Event) -> None:
-        """Apply event number `k`: it creates a trial, moves a replica or reports results."""
+        """Apply event number `k`: it creates a trial, moves a replica or reports results.
+
+        A final evaluation of a trial that no event created is a damage. Others change nothing.
+        """
         if isinstance(event, Reported | Closed):
             self.reports[k] = event
         match event:
@@ -129,7 +132,11 @@ class Replayed:
                         self._add_damage(k, f"tests trial {trial}, which no event creates")
 
     def _create(self, k: int, event: Created) -> None:
-        """Apply event `k`, which creates a trial with replicas that wait."""
+        """Apply event `k`, which creates a trial with replicas that wait.
+
+        A number that does not follow the newest trial's is a damage. Stores the iteration at which
+        each replica with a parent started.
+        """
         if event.trial != self._trials:
             self._add_damage(k, f"creates trial {event.trial}; expected trial {self._trials}")
         self._trials = event.trial + 1
@@ -139,7 +146,10 @@ class Replayed:
             self._start_iterations[event.trial, index] = birth.saved.iteration
 
     def _move(self, k: int, key: ReplicaKey, status: Status) -> None:
-        """Apply event `k`, which gives a replica a new status; a forbidden change is a damage."""
+        """Apply event `k`, which gives a replica a new status.
+
+        A forbidden change, or a trial that no event created, is a damage.
+        """
         was = self.statuses.get(key)
         if was is None and (key[0], 0) not in self.statuses:
             self._add_damage(k, f"is about trial {key[0]}, which no event creates")
@@ -189,7 +199,10 @@ def _open_snapshot(path: Path) -> Iterator[tuple["storage.Database", Connection]
 
 
 def _check_pages(database: "storage.Database", connection: Connection) -> list[Damage]:
-    """Return the damages of the database file: damaged pages, and tables that no driver creates."""
+    """Return the damages of the database file: a table that no driver creates, or damaged pages.
+
+    At most `MOST_PAGES` pages are listed, and none if there is such a table.
+    """
     if strange := database.find_foreign_object(connection):
         kind, name = strange
         return [Damage("ledger", name, f"is a {kind}, which no driver creates")]

@@ -41,8 +41,8 @@ class Mended:
 def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
     """Repair the damages that the sweep's remaining files allow, then verify the sweep again.
 
-    Nothing is repaired if events or results are damaged. `say` is called with messages for the
-    user.
+    Nothing is repaired if the ledger itself is damaged: its file, an event, or an unreadable
+    result. An older ledger's tables are upgraded. `say` is called with messages for the user.
 
     Raises:
         SweepLocked: a driver has the sweep; nothing was changed.

@@ -42,14 +42,19 @@ class Verification:
 
 
 def verify(folder: Folder) -> Verification:
-    """Compare a sweep's ledger, checkpoints, files and copies; nothing is written."""
+    """Compare a sweep's ledger, checkpoints, files and copies; nothing is written.
+
+    A damaged ledger, or one with old tables, ends the check. While a driver runs, copies and files
+    are left out. Raises StorageError if the ledger's server or disk is unreachable.
+    """
     return inspect_sweep(folder, lookup.is_driven(folder))
 
 
 def inspect_sweep(folder: Folder, driven: bool) -> Verification:
     """Compare a sweep's ledger, checkpoints, files and copies, like `verify`.
 
-    If it is `driven`, copies and files are left out, since a driver changes them.
+    If it is `driven`, copies and files are left out, since a driver changes them, and so are
+    damages of checkpoints that the driver has dropped meanwhile.
     """
     damages = ledger_check.check(folder.ledger)
     for part, what in (("ledger", "a damaged ledger"), ("schema", "a ledger of old tables")):
