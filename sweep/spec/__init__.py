@@ -256,7 +256,11 @@ class SweepSpec(Settings):
     _source: Source = PrivateAttr(default_factory=Source)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Store the file's lines for messages, and check keys that depend on each other."""
+        """Store the file's lines for messages, and check keys that depend on each other.
+
+        A check is left out if a key that it reads has a mistake already. Raises BadConfig with all
+        mistakes. `context` is pydantic's: the source, and the keys with mistakes.
+        """
         source = self._source = source_of(context)
         gathering = Gathering(source, context["refused"] if context else ())
         gathering.run(lambda: self.space.check_against(self.config), "space", "config")
@@ -297,7 +301,7 @@ class SweepSpec(Settings):
 
     @property
     def first_seeds(self) -> int:
-        """Number of seeds with which a new trial starts; 1 with a plan of seeds."""
+        """Number of seeds with which a new trial starts; 1 with a plan of seeds or ``auto``."""
         return self.seeds if isinstance(self.seeds, int) else 1
 
     @property
@@ -307,7 +311,7 @@ class SweepSpec(Settings):
 
     @property
     def seed_plan(self) -> Seeds:
-        """Number of seeds of a trial, or plan of seeds; 1 if the spec has none."""
+        """Number of seeds of a trial, ``auto``, or plan (rung, seeds); 1 if the spec has none."""
         return 1 if self.seeds is None else self.seeds
 
     @property
@@ -330,7 +334,8 @@ _PYTHON = (".py", ".ipynb")
 def find(space: str) -> Path:
     """Return the YAML file that a user names: a path, or the bare name of a shipped search space.
 
-    Raises UsageError if there is no such file; the message names similar ones.
+    Raises UsageError if there is no such file; the message names similar ones. A folder and a file
+    of Python are refused, too.
     """
     if _is_file(Path(space)):
         if (path := Path(space)).suffix in _PYTHON:
@@ -420,7 +425,9 @@ def survey(
         remark: remark about that name for the user.
 
     Raises:
-        BadConfig: `text` cannot be read, or an override does not fit.
+        UsageError: `text` is a file of another tool.
+        BadConfig: `text` cannot be read, an override does not fit, or mistakes remain when the keys
+            that have them are left out.
     """
     from sweep.spec import foreign, yaml_source  # not at the top: workers read no YAML
 
@@ -456,7 +463,10 @@ def canonical_json(spec: SweepSpec) -> str:
 
 
 def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """Read a spec from the text of `canonical_json`, and apply `overrides` as in `load`."""
+    """Read a spec from the text of `canonical_json`, and apply `overrides` as in `load`.
+
+    Raises BadConfig if an override or the changed spec is not valid.
+    """
     return validate(SweepSpec, *apply_overrides(json.loads(text), Source(), overrides))
 
 
@@ -477,7 +487,10 @@ def _is_file(path: Path) -> bool:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a YAML file; BadConfig if it cannot be read."""
+    """Return the text of a YAML file; BadConfig if it cannot be read, or is too large.
+
+    A byte order mark at its beginning is left out.
+    """
     from sweep.spec import yaml_source
 
     allowed = f"a readable file in UTF-8 of at most {yaml_source.LARGEST_FILE} bytes"

@@ -24,7 +24,11 @@ _SPEC_PATTERN = re.compile(r"^(trainable|space)\s*:", re.MULTILINE)
 
 
 def refuse(text: str, file: str) -> None:
-    """Raise UsageError, with the command that converts it, if `text` is a file of another tool."""
+    """Raise UsageError, with the command that converts it, if `text` is a file of another tool.
+
+    Nothing is raised if `file` is empty, the text cannot be read, or it has a spec's ``trainable``
+    or ``space``.
+    """
     if not file or not _FOREIGN_PATTERN.search(text) or _SPEC_PATTERN.search(text):
         return
     try:
@@ -40,7 +44,7 @@ def refuse(text: str, file: str) -> None:
 
 
 def kind_of(raw: Any) -> Kind | None:
-    """Return the tool whose file has this content, or None if it is of no known tool."""
+    """Return ``wandb`` or ``zoo`` for the tool whose file has this content; None for no tool."""
     if not isinstance(raw, Mapping) or not raw:
         return None
     if isinstance(raw.get("parameters"), Mapping) and raw.keys() & {"method", "program", "command"}:
@@ -51,7 +55,10 @@ def kind_of(raw: Any) -> Kind | None:
 
 
 def is_zoo(raw: Any) -> bool:
-    """Return whether data maps environments to hyperparameters, as a file of rl-baselines3-zoo."""
+    """Return whether data maps environments to hyperparameters, as a file of rl-baselines3-zoo.
+
+    All values must be mappings, and at least one must have ``n_timesteps``.
+    """
     if not isinstance(raw, Mapping) or not all(isinstance(one, Mapping) for one in raw.values()):
         return False
     return any("n_timesteps" in one for one in raw.values())

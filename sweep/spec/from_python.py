@@ -87,7 +87,10 @@ def _is_bytes(value: object) -> bool:
 
 
 def _remedy(value: object, place: str, depth: int) -> str:
-    """Return advice on how to write a value that was refused at the key `place`."""
+    """Return advice on how to write a value that was refused at the key `place`.
+
+    `depth` is the number of lists and mappings around it.
+    """
     if depth >= DEEPEST and isinstance(value, Mapping | Sequence):
         return f"at most {DEEPEST} lists and mappings are nested in each other"
     if hasattr(value, "__qualname__") and hasattr(value, "__module__"):

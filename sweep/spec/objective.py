@@ -213,9 +213,9 @@ class Constraint:
     """Greatest allowed value of the result; least allowed value if `sign` is -1."""
 
     def violation(self, value: float | None) -> float:
-        """Return by how much a result exceeds the bound.
+        """Return by how much a result exceeds its maximum, or falls below its minimum.
 
-        It is 0 or less if it does not, and infinite if the result is unknown.
+        It is 0 or less if it does neither, and infinite if the result is None or NaN.
         """
         if value is None or math.isnan(value):
             return math.inf
@@ -223,7 +223,10 @@ class Constraint:
 
 
 def read_constraints(raw: Mapping[str, str]) -> tuple[Constraint, ...]:
-    """Read the spec's ``constraints``: name of a result → valid text of its limit."""
+    """Read the spec's ``constraints``: name of a result → text of its limit, such as ``<= 2``.
+
+    Raises ValueError if a text is not valid.
+    """
     found = []
     for path, text in raw.items():
         kind, bound = _read_limit(text)

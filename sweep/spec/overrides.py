@@ -72,7 +72,9 @@ def apply_overrides(
 ) -> tuple[dict[str, Any], Source]:
     """Return a changed copy of the plain data of a spec, and the source with each new key's origin.
 
-    Overrides, each an `Override` or the text after ``--set``, are applied in order.
+    Overrides, each an `Override` or the text after ``--set``, are applied in order. If one replaces
+    the name of searcher or scheduler, the former one's options in `raw` are dropped. The new source
+    has remarks about that for the user, and those of the overrides.
 
     Raises BadConfig if one of them cannot be read, or leads into something that is not a mapping.
     """
@@ -108,9 +110,10 @@ def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath
 
 
 def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
-    """Set an override's value in `raw`, and return the path of the key that was set.
+    """Set a copy of an override's value in `raw`, and return the path of the key that was set.
 
-    Raises BadConfig if a part of its path is no mapping.
+    Mappings that are missing on the way are created, and a bare name of a plugin becomes a mapping
+    with it. Raises BadConfig if a part of the path is anything else.
     """
     path: tuple[str, ...] = ()
     inner: Any = raw

@@ -34,7 +34,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def _read_size(raw: Any) -> Any:
-    """Return the number of bytes of a size such as 4GB or a number; None unchanged.
+    """Return the number of bytes, at least 1, of a size such as 4GB or a number; None unchanged.
 
     Raises ValueError if it is not valid.
     """
@@ -113,7 +113,7 @@ def read_seeds(raw: Any) -> Seeds:
 def _read_plan(raw: Mapping[Any, Any]) -> Seeds:
     """Return a plan of seeds, given as rung → number, as sorted pairs.
 
-    Raises ValueError if it is not valid.
+    Raises ValueError if it is not valid: each number must be above 1, and greater at higher rungs.
     """
     try:
         pairs = sorted((float(level), seeds) for level, seeds in raw.items())
@@ -133,7 +133,10 @@ def written_seeds(seeds: Seeds) -> int | str | dict[float, int]:
 
 
 def check_seeds(seeds: Seeds, aggregate: Aggregate, source: Source) -> None:
-    """Raise BadConfig if the aggregate cannot compare trials with these numbers of seeds."""
+    """Raise BadConfig if the aggregate cannot compare trials with these numbers of seeds.
+
+    ``lower_bound`` needs at least two; with a plan or ``auto``, only mean, iqm and median can.
+    """
     if not isinstance(seeds, int) and not aggregate.is_independent_of_count:
         problem = (
             f"{aggregate.kind} changes with the number of seeds, and trials have different ones"
@@ -187,7 +190,8 @@ class Plugin(Settings):
 def read_plugin(raw: Any) -> Any:
     """Return name and options of a plugin as written in a spec: a name, or a mapping with ``name``.
 
-    Raises ValueError if it is neither.
+    They are a mapping of ``name`` and ``options``; a Plugin is returned unchanged. Raises
+    ValueError if `raw` is anything else.
     """
     if isinstance(raw, Plugin):
         return raw
@@ -362,13 +366,19 @@ class Budget(Settings):
         return any(getattr(self, key) is not None for key in keys)
 
     def with_changes(self, changes: Mapping[str, Any], source: Source | None = None) -> "Budget":
-        """Return the budget with other values; BadConfig if they are not valid."""
+        """Return the budget with other values; BadConfig if they are not valid.
+
+        `changes` has key of the budget → new value. `source` has their lines for messages.
+        """
         raw = {**self.model_dump(), **changes}
         return validate(Budget, raw, (source or Source()).sub_source("budget"))
 
 
 def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> None:
-    """Raise BadConfig if the budget contradicts itself or the stopping criteria `stop`."""
+    """Raise BadConfig if the budget contradicts itself or the stopping criteria `stop`.
+
+    ``min_delta`` needs ``patience``, and all trials together at least the steps of one.
+    """
     if budget.min_delta and budget.patience is None:
         hint = "set budget.patience too, or remove min_delta"
         raise source.refuse(("budget", "min_delta"), budget.min_delta, "no value", hint)
@@ -397,7 +407,8 @@ def _read_list(items: str, example: str) -> BeforeValidator:
 def _read_space(raw: Any, info: ValidationInfo) -> Space:
     """Parse the key ``space`` with the ``forbid`` before it; ValueError if it is no mapping.
 
-    `info` is pydantic's information about the validated model.
+    `info` is pydantic's information about the validated model. A Space is returned unchanged.
+    Raises BadSpace if the space has mistakes.
     """
     if isinstance(raw, Space):
         return raw

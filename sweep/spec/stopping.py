@@ -107,7 +107,8 @@ class Stop(dict[str, int | float]):
 def _read(raw: Any, info: ValidationInfo) -> Stop:
     """Parse the key ``stop`` as written in a spec; BadConfig with all mistakes.
 
-    `info` is pydantic's information about the spec, which has the metric and its mode.
+    `info` is pydantic's information about the spec, which has the metric and its mode. A Stop is
+    returned unchanged. Raises ValueError if `raw` is no mapping.
     """
     if isinstance(raw, Stop):
         return raw
@@ -145,7 +146,7 @@ def _minimized(entry: Mapping[str, Any]) -> set[str]:
 
 
 def _plateau(raw: Any, entry: Mapping[str, Any], source: Source) -> Plateau:
-    """Parse the plateau criterion.
+    """Parse the plateau criterion; BadConfig if it is not valid.
 
     `entry` are the spec's keys with the defaults for metric and mode.
     """

@@ -58,7 +58,10 @@ class _Refused(ValueError):
 
 
 def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a pydantic validator so that it may raise BadConfig; other fields are checked still."""
+    """Return a pydantic validator that calls `read`, which may raise BadConfig.
+
+    The error is passed to pydantic as a ValueError, so that other fields are checked still.
+    """
 
     @functools.wraps(read)
     def reading(*arguments: Any) -> Any:
@@ -71,7 +74,7 @@ def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] = ()) -> M:
-    """Check the plain data `raw` by a pydantic model, and return the model.
+    """Check the plain data `raw` by a pydantic model, and return an instance of the model.
 
     `source` has the line of each key for messages; `refused` are keys that were removed from `raw`.
     Both are in the context of the model's validators. Raises BadConfig with all mistakes.

@@ -117,7 +117,7 @@ class Space:
         """Parse a space from plain data, and check it.
 
         Args:
-            raw: name → description of the parameter.
+            raw: name → description of the parameter; names may be grouped in nested mappings.
             source: file and lines of the spec that has the key ``space``, for messages.
             forbid: the spec's key ``forbid``.
 
@@ -140,7 +140,8 @@ class Space:
     def forbid(self, forbid: Sequence[Any], source: Source) -> "Space":
         """Return the space without the points at which one of the combinations in `forbid` holds.
 
-        Raises BadSpace if one cannot be read, or leaves too few points.
+        They replace the combinations that were forbidden before. Raises BadSpace if one cannot be
+        read, or if none of `DRAWS` random points is left.
         """
         without = replace(self, forbidden=read_clauses(forbid, self.parameters, source))
         without.draw(0)
@@ -198,7 +199,8 @@ class Space:
     def pin(self, values: Mapping[str, Any]) -> "Space":
         """Return the space in which searched parameters have the given `values` where active.
 
-        A pinned parameter still appears in `Settings.searched`.
+        A pinned parameter still appears in `Settings.searched`. Values of reals are rounded to
+        their domain; others are not checked here, but when a point is resolved.
         """
         own = {name: canonical(self.domain_of(name), value) for name, value in values.items()}
         return replace(self, pinned={**self.pinned, **own})
@@ -221,9 +223,10 @@ class Space:
         return self.settings(values)
 
     def has(self, searched: Mapping[str, Any]) -> bool:
-        """Return whether all searched values of a trial are allowed in this space.
+        """Return whether all searched values of a trial are in the domains of this space.
 
-        Values of a trial from before a change of the space may not be allowed any more.
+        Values of a trial from before a change of the space may not be. Conditions and forbidden
+        combinations are not checked.
         """
         return all(
             name in self.searched and self.domain_of(name).contains(value)
@@ -278,7 +281,10 @@ class Space:
 
     @staticmethod
     def nest(settings: Mapping[str, Any], base_config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a copy of `base_config` with `settings` inserted at their dotted paths."""
+        """Return a deep copy of `base_config` with `settings` inserted at their dotted paths.
+
+        Mappings that are missing on the way are created.
+        """
         nested = copy.deepcopy(dict(base_config))
         for name, value in settings.items():
             *parents, last = name.split(".")
@@ -346,8 +352,8 @@ class Space:
     def resolve_parameter(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
         """Return the value of an active parameter: fixed, derived, pinned or suggested.
 
-        `values` are those of earlier parameters. Raises SweepError if a suggested value is not in
-        its domain.
+        `values` are those of earlier parameters. Raises SweepError if a suggested or pinned value
+        is not in its domain, BadSpace if an expression has no value.
         """
         role = self.parameters[name].role
         if isinstance(role, Fixed):

@@ -33,7 +33,8 @@ _SHOWN = 20
 def check(parameters: Mapping[str, Parameter], source: Source) -> None:
     """Raise BadSpace if expressions or conditions name unknown parameters, or form a circle.
 
-    A parameter whose dotted name is inside another's is refused, too.
+    A condition that can never hold is refused, too, and so is a parameter whose dotted name is
+    inside another's.
     """
     gathering = Gathering()
     for parameter in parameters.values():
@@ -99,7 +100,7 @@ def _unreachable(parent: Parameter, value: Any, path: KeyPath, source: Source) -
 def _can_equal(parameter: Parameter, value: Any) -> bool:
     """Return whether a parameter can have this value.
 
-    A derived parameter can have any number or text.
+    A derived parameter can have None and any number or text.
     """
     match parameter.role:
         case Fixed(fixed):
@@ -111,7 +112,10 @@ def _can_equal(parameter: Parameter, value: Any) -> bool:
 
 
 def _can_compare(parameter: Parameter, condition: Compared) -> bool:
-    """Return whether a comparison with a parameter can be true; of a range, its ends are tried."""
+    """Return whether a comparison with a parameter can be true; of a range, its ends are tried.
+
+    With a derived parameter it is always taken to be possible.
+    """
     match parameter.role:
         case Fixed(fixed):
             values: tuple[Any, ...] = (fixed,)
@@ -152,7 +156,11 @@ def _check_names(parameters: Mapping[str, Parameter], source: Source) -> None:
 def check_against(
     parameters: Mapping[str, Parameter], source: Source, config: Mapping[str, Any]
 ) -> None:
-    """Raise BadConfig if the spec's ``config`` sets a setting of the space, or blocks its path."""
+    """Raise BadConfig if the spec's ``config`` sets a setting of the space, or blocks its path.
+
+    A path is blocked by a value that is no mapping. Parameters with a leading underscore are not
+    settings.
+    """
     gathering = Gathering()
     for name, parameter in parameters.items():
         clash = None if parameter.hidden else _find_clash(config, name.split("."))
@@ -247,7 +255,8 @@ def read_clauses(
 ) -> tuple[Clause, ...]:
     """Parse the combinations that the spec's key ``forbid`` lists.
 
-    Raises BadSpace if one of them cannot be read, or names an unknown parameter.
+    Raises BadSpace if there are more than `MOST_CLAUSES`, or if one cannot be read, names an
+    unknown parameter or none at all, or can never hold.
     """
     if len(raw) > MOST_CLAUSES:
         raise source.refuse(

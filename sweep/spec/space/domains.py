@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 def choice_key(value: Any) -> str:
-    """Return the canonical JSON of a value, with sorted keys; equal values have equal keys."""
+    """Return the canonical JSON of a value, with sorted keys; equal values have equal keys.
+
+    1, 1.0 and True have different ones. Raises ValueError or TypeError if JSON cannot represent it.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -222,7 +225,7 @@ class Float(_Range):
     def quantile(self, value: float) -> float:
         """Return the quantile, 0 to 1, of a value.
 
-        On a grid the middle of those that give the value.
+        On a grid the middle of those that give the value. Numbers beyond the bounds have 0 or 1.
         """
         if self.log:
             return _relative_position(*map(math.log, (*self.edges, value)))
@@ -288,7 +291,7 @@ class _Listed:
     """Base of domains that list their values, each plain JSON data."""
 
     values: tuple[Any, ...]
-    """Possible values, in the order of the file."""
+    """Possible values, all different, in the order of the file."""
 
     @cached_property
     def values_by_key(self) -> dict[str, Any]:
@@ -356,7 +359,10 @@ class Ordinal(_Listed):
         return self.values[_index(quantile, len(self.values))]
 
     def quantile(self, value: Any) -> float:
-        """Return the middle of the quantiles, 0 to 1, at which the domain has `value`."""
+        """Return the middle of the quantiles, 0 to 1, at which the domain has `value`.
+
+        Raises KeyError if the domain does not have it.
+        """
         return (self.index[choice_key(value)] + 0.5) / len(self.values)
 
     def describe(self) -> str:
@@ -454,8 +460,9 @@ Domain = Ordered | Choice
 def extend(domain: Domain, value: Any) -> Domain:
     """Return a domain that also contains `value`, of a trial from before a change of the space.
 
-    A number outside a range moves the nearer end of the range, which then has no step; a value that
-    a list lacks becomes its last one.
+    It is `domain` itself if that contains the value. Else a number moves the nearer end of a range,
+    which then has no step; a normal distribution becomes such a range. A value that a list lacks
+    becomes its last one, and weights are dropped.
     """
     if domain.contains(value):
         return domain
@@ -472,7 +479,10 @@ def extend(domain: Domain, value: Any) -> Domain:
 
 
 def canonical(domain: Domain, value: Any) -> Any:
-    """Return a value in the number type of its domain, such as 1.0 for 1 among real numbers."""
+    """Return a value in the number type of its domain, such as 1.0 for 1 among real numbers.
+
+    A real number becomes the nearest value of its domain; other values are returned unchanged.
+    """
     return domain.snap(float(value)) if isinstance(domain, Float | Normal) else value
 
 

@@ -47,7 +47,8 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> li
         source: file and lines of the key, for messages.
 
     Raises:
-        BadSpace: a name is not valid, or there are too many parameters.
+        BadSpace: a name is not valid or is repeated, groups are nested too deeply, or there are
+            more than `MOST_PARAMETERS` parameters.
     """
     by_name: dict[str, Entry] = {}
     for entry in _Walk(words, source).parameters("", (), raw, ()):

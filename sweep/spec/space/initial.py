@@ -31,7 +31,8 @@ def space_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> 
 def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Iterator[Space]:
     """Yield `space_of` the trial, then the spaces with the next combinations of ``grid`` values.
 
-    The caller takes the first space that has a point left.
+    A trial with an entry of `initial` has only one. Without ``grid``, the only one is `space`. The
+    caller takes the first space that has a point left.
     """
     if index < len(initial):
         given = {name: value for _, name, value in _entries(space, initial[index])}
@@ -86,7 +87,8 @@ def _cell(space: Space, index: int) -> dict[str, Any]:
 def check(space: Space, initial: Sequence[Any], source: Source) -> None:
     """Raise BadSpace if an entry of the spec's ``initial`` is not a part of a point of the space.
 
-    If combinations are forbidden, each combination of ``grid`` values must leave a point, too.
+    If combinations are forbidden, each combination of ``grid`` values must leave a point, too; the
+    first `MOST_CELLS` are checked.
     """
     gathering = Gathering()
     for index, given in enumerate(initial):

@@ -180,7 +180,8 @@ def read_int(reading: Reading) -> Int:
 def read_normal(reading: Reading) -> Normal:
     """Parse ``normal`` or ``lognormal`` with its bounds and step.
 
-    Raises BadSpace if it is not valid.
+    A lognormal with a step but no lower bound gets the step as its lower bound. Raises BadSpace if
+    it is not valid, or if the bounds leave less than `LEAST_MASS` of the distribution.
     """
     log = reading.kind == "lognormal"
     mean, deviation = _moments(reading, log)
@@ -239,7 +240,8 @@ def _check_order(reading: Reading, path: tuple[str], low: Any, high: Any) -> Non
 def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
     """Return the step, or None without one; BadSpace if it does not divide the range.
 
-    `wrong` is as for `_bounds`; a bound is None if there is none.
+    It must be above 0. `wrong` returns a description of allowed values if the step is none of them,
+    else an empty text. A bound is None if there is none; the range is then not checked.
     """
     if reading.raw.get("step") is None:
         return None
@@ -254,9 +256,9 @@ def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
 
 
 def _check_steps(reading: Reading, low: Any, high: Any, step: Any) -> None:
-    """Raise BadSpace unless steps from `low` end exactly at `high`.
+    """Raise BadSpace unless steps from `low` end exactly at `high`, or if they are too small.
 
-    A `high` of None is no bound.
+    A `high` of None is no bound; nothing is checked then.
     """
     if high is None:
         return

@@ -86,7 +86,7 @@ def translate(
 def _distribution(raw: Mapping[str, Any], source: Source) -> str:
     """Return the distribution that a parameter names, or that W&B infers from its other keywords.
 
-    Raises BadSpace for an unknown one.
+    Raises BadSpace for an unknown one, or, without one, for a keyword that is not W&B's.
     """
     named = raw.get("distribution")
     if "distribution" in raw:
@@ -114,7 +114,11 @@ def _are_whole(raw: Mapping[str, Any], *words: str) -> bool:
 
 
 def _kind_and_value(distribution: str, raw: Mapping[str, Any], source: Source) -> tuple[str, Any]:
-    """Return our keyword for a parameter of W&B's distribution, and the value of the keyword."""
+    """Return our keyword for a parameter of W&B's distribution, and the value of the keyword.
+
+    The keyword is ``constant`` for a constant. Raises BadSpace for bounds of ``log_uniform`` that
+    are not exponents of e.
+    """
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
         return bare.replace("_", ""), [raw.get(word, OPTIONAL[word]) for word in ("mu", "sigma")]
