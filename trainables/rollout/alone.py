@@ -68,6 +68,9 @@ class PolicySpec(NamedTuple):
 class RolloutWorker(worker.RolloutWorker):
     """Steps environments with policies and returns batches of the transitions, without end.
 
+    Creating it sets the log level, seeds the process's global random streams, makes and closes one
+    environment to inspect it, and makes and resets the worker's environments.
+
     Args:
         env_creator: environment as the setting ``env`` of a trainer takes it: a function of its
             settings, a class, a registered id or a path.
@@ -91,7 +94,7 @@ class RolloutWorker(worker.RolloutWorker):
     """
 
     def __new__(cls, env_creator: Any, policy: Any, *_: Any, **__: Any) -> Self:  # noqa: ARG004
-        """Make a worker of several policies if `policy` is a mapping."""
+        """Make an object of the class for several agents if `policy` is a mapping."""
         has_agents = isinstance(policy, Mapping) and not issubclass(cls, _AgentsRolloutWorker)
         kind: Any = _AgentsRolloutWorker if has_agents else cls
         made: Self = super().__new__(kind)
@@ -118,14 +121,18 @@ class RolloutWorker(worker.RolloutWorker):
         super().__init__(self._spec(config, frozenset(columns), seed))
 
     def sample(self) -> Sample:
-        """Return the next batch; later calls do not overwrite it."""
+        """Collect and return the next batch as the base class, but in arrays of its own.
+
+        Later calls do not overwrite it.
+        """
         sample = super().sample()
         return replace(sample, fragments=[one.copy() for one in sample.fragments])
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
         """Return the specification from which the base class makes the worker.
 
-        `columns` are the additional columns of batches. Creates an environment to inspect it.
+        `columns` are the additional columns of batches. Makes and closes an environment to inspect
+        it, unless this process has done so before.
 
         Raises:
             ConfigError: a callback that only trainers call, an environment that calls the trainer,
@@ -165,7 +172,11 @@ class RolloutWorker(worker.RolloutWorker):
         return WorkerSpec
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
-        """Make the policy for the environments' spaces; return a sampler that acts with it."""
+        """Make the policy for the environments' spaces; return a sampler that acts with it.
+
+        Sets `spec`, which then has the policy's actor, and the worker's weights to the policy's.
+        Raises ConfigError if no policy can use the spaces, or the class does not fit.
+        """
         of = checked_spaces(spec.environment, *self.envs.own_spaces)
         actor = self._make_actor(DEFAULT_POLICY_ID, of)
         self.spec = replace(spec, make_actor=lambda: actor)
@@ -174,7 +185,11 @@ class RolloutWorker(worker.RolloutWorker):
         return sampler
 
     def _make_actor(self, pid: str, env_spaces: EnvSpaces) -> Actor:
-        """Create the caller's policy `pid` for these spaces, and return an actor that calls it."""
+        """Create the caller's policy `pid` for these spaces, and return an actor that calls it.
+
+        Raises ConfigError if its class cannot be called with spaces and settings, or makes no
+        policy.
+        """
         given = self._given[pid]
         seed = rng.integer(self.spec.seed, "policy spaces", pid) % 2**31
         return hand_written.make_actor(given.policy_class, env_spaces, given.config or {}, seed)
@@ -200,13 +215,15 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
         return super()._spec(config, columns, seed)
 
     def sample(self) -> Any:
-        """Return the next `MultiAgentBatch`; later calls do not overwrite it."""
+        """Collect and return the next `MultiAgentBatch`; later calls do not overwrite it."""
         return AgentsWorker.sample(self)
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
         """Make all policies; return a sampler that acts with them.
 
-        Raises ConfigError if the environment has one agent, or if a policy's spaces are unknown.
+        Sets `spec`, which then has the policies, and the worker's weights to theirs. Raises
+        ConfigError if the environment has one agent, a policy's spaces are unknown or not usable,
+        or its class does not fit.
         """
         environment = spec.environment
         agents = agents_spaces(environment, *self.envs.own_spaces)
@@ -265,10 +282,10 @@ def _policy_spaces(
     agents: Mapping[str, EnvSpaces],
     mapping: Binding,
 ) -> EnvSpaces:
-    """Return a policy's spaces: those of its `spec`, or else those of its first agent.
+    """Return a policy's spaces: those of its `spec` if it has both, or else its first agent's.
 
     `agents` is agent → spaces. Raises ConfigError if the spec lacks a space and no agent is mapped
-    to the policy.
+    to the policy, or if no policy can use the spec's spaces.
     """
     if spec.observation_space is not None and spec.action_space is not None:
         return checked_spaces(environment, spec.observation_space, spec.action_space)

@@ -37,9 +37,9 @@ Each name maps to the shape and type of a row, or to the column that it resemble
 
 - ``new_obs``: next observation, at the end of an episode its final one; filtered if
   ``observations`` are, without updating the filter
-- ``t``: number of the step in its episode, from 0
+- ``t``: number of the step in its episode, from 0; with several agents in the agent's trajectory
 - ``eps_id``: number of the episode, unique in a trial
-- ``infos``: info of the step
+- ``infos``: info of the step, a dict; empty if there is none
 - ``agent_index``: number of the agent that acted
 - ``unroll_id``: number of the run of rows to which the row belongs, unique in a trial: one for each
   environment and fragment, or for each whole episode; with several agents one for each stretch of
@@ -87,10 +87,14 @@ class Fragment:
     (T, N, …)."""
     last: Mapping[str, Array]
     """``last_<name>`` → (1, N, …): the actor's values of the observation after the last step, as
-    ``last_values``, from which returns are bootstrapped."""
+    ``last_values``, from which returns are bootstrapped. Empty without a critic, and in a slice
+    that ends before the fragment's end."""
 
     def __getattr__(self, name: str) -> Array:
-        """Return a declared column (T, N, …) or an entry of `last`; raises AttributeError."""
+        """Return the declared column (T, N, …), or the entry of `last`, with this name.
+
+        Raises AttributeError if there is neither.
+        """
         for named in ("declared", "last"):
             if name in (found := vars(self).get(named, {})):
                 column: Array = found[name]
@@ -117,7 +121,7 @@ class Fragment:
         return self.autoreset.size - int(np.count_nonzero(self.autoreset))
 
     def __getitem__(self, name: str) -> Array:
-        """Return a column (T, N, …), or an entry of `last`, by name."""
+        """Return a column (T, N, …), or an entry of `last`, by name; raises KeyError."""
         return self.arrays[name]
 
     def keys(self) -> KeysView[str]:
@@ -134,13 +138,14 @@ class Fragment:
         return Fragment.from_columns({**columns, **(self.last if stop >= len(self.valid) else {})})
 
     def timeslices(self, size: int) -> "list[Fragment]":
-        """Return consecutive slices of `size` time steps; the last one may be shorter."""
+        """Return consecutive slices of `size` time steps, as views; the last one may be shorter."""
         return [self.slice(t, t + size) for t in range(0, len(self.valid), size)]
 
     def split_by_episode(self) -> "list[Fragment]":
         """Return one fragment (L, 1) for each episode or piece of an episode, as views.
 
-        They are ordered by environment, then time. Rows that are not transitions are left out.
+        They are ordered by environment, then time. Rows that are not transitions are left out. Only
+        a piece that reaches the fragment's last step has entries in `last`.
         """
         pieces: list[Fragment] = []
         steps, envs = self.valid.shape
@@ -153,7 +158,10 @@ class Fragment:
         return [piece for piece in map(_transitions, pieces) if len(piece.valid)]
 
     def shuffled(self, stream: np.random.Generator) -> "Fragment":
-        """Return the valid transitions, shuffled with `stream`, as a fragment (R, 1)."""
+        """Return the valid transitions, copied and shuffled, as a fragment (R, 1) without `last`.
+
+        The order is drawn from `stream`.
+        """
         kept = np.flatnonzero(rows(self.valid & ~self.autoreset))
         order = stream.permutation(kept)
         return Fragment.from_columns(
@@ -193,6 +201,7 @@ class Fragment:
         """Return a fragment of zeros (`steps`, `num_envs`), in which all rows are valid.
 
         A column is given by (shape, dtype) of one row; `declared` has the additional ones by name.
+        Those whose name begins with ``last_`` are entries of `last` and get one step.
         """
         flag, real = ((), np.dtype(np.bool_)), ((), np.dtype(np.float32))
         columns: dict[str, Column] = {
@@ -250,7 +259,7 @@ class TrainBatch:
     logp: Array
     """(B,) log-probabilities of the actions when they were chosen."""
     values: Array
-    """(B,) value estimates."""
+    """(B,) value estimates of the observations when the actions were chosen."""
     advantages: Array
     """(B,) advantages."""
     returns: Array
@@ -294,12 +303,12 @@ class Sample:
     fragments: list[Fragment]
     """Fragments; they may be buffers that the worker overwrites in its next `sample`."""
     episodes: list[RolloutMetrics]
-    """Episodes that ended, in the order of their ends."""
+    """Episodes that ended, faulty ones too, in the order of their ends."""
     deltas: dict[str, Any]
     """``observation`` and ``reward`` → statistics that the filter of this name gathered since the
     workers' filters were last synchronised."""
     recent: Array
-    """Latest raw observations (≤ 64, D) of this iteration."""
+    """Latest raw observations (≤ 64, *S) of this iteration, before the filter; the newest last."""
     perf: Mapping[str, float] = field(default_factory=dict)
     """Name → mean time of a part of the worker's steps, in milliseconds."""
     trajectories: Sequence[list[Trajectory]] = ()
@@ -324,11 +333,14 @@ class Sample:
         return self.steps + sum(fragment.steps for fragment in self.fragments)
 
     def __getitem__(self, name: str) -> Array:
-        """Return a column's rows (R, …) of all fragments, without rows that are not transitions."""
+        """Return a column's rows (R, …) of all fragments, without rows that are not transitions.
+
+        Rows that are not `valid` are included. Raises KeyError for an unknown column.
+        """
         return np.concatenate([rows(one[name])[~rows(one.autoreset)] for one in self.fragments])
 
     def keys(self) -> Collection[str]:
-        """Return the names of the columns."""
+        """Return the names of the columns; empty without fragments."""
         return self.fragments[0].columns.keys() if self.fragments else ()
 
     def split_by_episode(self) -> list[Fragment]:
@@ -339,6 +351,7 @@ class Sample:
         """Return a copy with the time steps from `start` up to but without `stop`, as views.
 
         Steps are those of each environment, counted over all fragments one after the other.
+        Fragments without such steps are left out; the copy keeps all episodes.
         """
         sliced, passed = list[Fragment](), 0
         for one in self.fragments:
@@ -349,12 +362,18 @@ class Sample:
         return replace(self, fragments=sliced)
 
     def timeslices(self, size: int) -> list[Self]:
-        """Return slices of `size` steps of each environment; the last one may be shorter."""
+        """Return slices of `size` steps of each environment; the last one may be shorter.
+
+        Each is a copy as `slice` returns it, with all episodes.
+        """
         steps = sum(len(one.valid) for one in self.fragments)
         return [self.slice(t, t + size) for t in range(0, steps, size)]
 
     def shuffled(self, stream: np.random.Generator) -> Self:
-        """Return a copy with the valid transitions in random order within each fragment."""
+        """Return a copy with the valid transitions in random order within each fragment.
+
+        The order is drawn from `stream`. A fragment (T, N) becomes one of (R, 1), R valid rows.
+        """
         return replace(self, fragments=[one.shuffled(stream) for one in self.fragments])
 
     @classmethod
@@ -409,7 +428,7 @@ class Packed(NamedTuple):
         return cls(array.dtype.str, array.shape, frames)
 
     def array(self) -> Array:
-        """Return the decompressed column, equal to the bit."""
+        """Return the decompressed column (T, N, …), equal to the bit and writable."""
         import lz4.frame
 
         # A bytearray, because torch wants arrays that may be written.

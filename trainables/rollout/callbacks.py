@@ -129,8 +129,11 @@ class Calls:
     Args:
         source: value of the setting ``callbacks``: a class, or phase → function.
 
+    Creating the object imports the functions, or makes an object of the class.
+
     Raises:
-        ConfigError: `source` names no phase, or nothing that can be called.
+        ConfigError: `source` has an unknown phase, names nothing that can be called or no
+            `Callbacks` class, or a method needs an argument that its phase does not have.
     """
 
     def __init__(self, source: Any) -> None:
@@ -202,8 +205,8 @@ class Calls:
     def __call__(self, phase: str, **arguments: Any) -> None:
         """Call the phase's function or method, if there is one, with the arguments `arguments`.
 
-        A function is given them as one dict, a method those that it takes. Raises CallbackError if
-        it raised an exception.
+        A function is given them as one dict, in which the names of `CLASSIC_NAMES` are added, a
+        method those that it takes. Raises CallbackError if it raised an exception.
         """
         if not self.has_functions(phase):
             return
@@ -248,7 +251,10 @@ class Calls:
 
 
 def make_calls(config: CallbacksConfig) -> Calls | None:
-    """Make this process's callbacks from the settings; returns None if they name none."""
+    """Make this process's callbacks from the settings; returns None if they name none.
+
+    Raises ConfigError, as `Calls` does, if they do not name callbacks correctly.
+    """
     if config.callbacks is None:
         return None
     calls = Calls(config.callbacks)
@@ -265,7 +271,7 @@ def episode_callbacks(calls: Calls | None) -> Calls | None:
 def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
     """Return phase → function from the dict of the setting; phases with None are left out.
 
-    Paths are imported. Raises ConfigError for an unknown phase.
+    Paths are imported. Raises ConfigError for an unknown phase, or if something cannot be called.
     """
     for phase in source:
         if phase not in PHASES:
@@ -278,7 +284,7 @@ def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
 def _instance(source: Any) -> Callbacks:
     """Call `source`, a class or its path, and return the `Callbacks` object that it makes.
 
-    Raises ConfigError if it makes another object.
+    Raises ConfigError if it cannot be called, or makes another object.
     """
     made = _callable("callbacks", source)()
     if not isinstance(made, Callbacks):
@@ -313,7 +319,7 @@ def _accepted_arguments(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
 def _callable(place: str, source: Any) -> Callable[..., Any]:
     """Return `source`, a callable, or import it if it is a path.
 
-    Raises ConfigError, in which `place` names the setting, if it cannot be called.
+    Raises ConfigError, in which `place` names the setting, if it cannot be imported or called.
     """
     if isinstance(source, str):
         return load_callable(place, source, "a class or callable")

@@ -77,10 +77,9 @@ class SamplingConfig(Section):
 
 
 def clipped(rewards: NDArray[Any], clip: bool | float | None) -> NDArray[Any]:
-    """Return rewards (any shape) clipped to ±`clip`.
+    """Return rewards (any shape) clipped to ±`clip`, their signs if it is True.
 
-    True returns their signs; None and False return them unchanged. Their signs if True, unchanged
-    if None or False.
+    They are returned unchanged, not copied, if it is None or False.
     """
     if clip is True:
         return np.asarray(np.sign(rewards))

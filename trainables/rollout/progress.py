@@ -82,7 +82,8 @@ class PerfStats:
     def add_deciding(self, seconds: float, ticks: int) -> None:
         """Add to the policy's time `seconds` that served the latest `ticks` steps together.
 
-        Log-probabilities and values of many steps may be computed at once.
+        Log-probabilities and values of many steps may be computed at once. A moving average gets
+        the seconds of one step.
         """
         whole = self._coefficient is None
         self._sums[PARTS.index("inference")] += seconds if whole else seconds / ticks
@@ -105,7 +106,8 @@ class PerfStats:
     def means(self) -> dict[str, float]:
         """Return ``mean_<part>_ms`` → mean milliseconds per step for each of `PARTS`.
 
-        If pictures are rendered, there is ``mean_env_render_ms`` too. Empty before the first step.
+        They are moving averages if ``sampler_perf_stats_ema_coef`` is set. If pictures were
+        rendered, there is ``mean_env_render_ms`` too. Empty before the first step.
         """
         if self._ticks == 0:
             return {}
@@ -158,7 +160,8 @@ class Progress:
         self._sampled: dict[int, int] = {}
         """Worker → environment steps of this iteration."""
         self.late = 0
-        """Number of samples whose metrics arrived too late to count with them."""
+        """Number of samples whose metrics arrived too late to count with them; the trainer counts
+        them here."""
         self._late_before = 0
         self._ages: list[int] = []
         """Updates made since the weights of each sample of this iteration."""
@@ -184,7 +187,8 @@ class Progress:
         """Count one sample of the worker with index `worker`.
 
         `timesteps` are its environment steps, `episodes` those that ended, `perf` the worker's mean
-        times by name in milliseconds.
+        times by name in milliseconds, which replace its earlier ones. Faulty episodes enter neither
+        the total nor the window of latest episodes.
         """
         counted = [one._replace(worker_index=worker) for one in episodes]
         whole = [one for one in counted if not one.faulty]
@@ -207,8 +211,10 @@ class Progress:
     def collect(self, workers: Container[int] | None = None) -> dict[str, Any]:
         """Return the keys of this iteration's result about episodes, steps and times.
 
-        Only workers with these indices are included (None for all), but totals include all workers.
-        Keys without a value are absent.
+        Only workers with these indices are included (None for all), but totals, late metrics and
+        ages of weights include all workers. Means are over the latest episodes, ``hist_stats`` and
+        ``media`` have those of this iteration. Without episodes their means are absent, as are
+        empty dicts and numbers of faulty episodes and late metrics that are 0.
         """
 
         def chosen(index: int) -> bool:

@@ -135,9 +135,10 @@ class AgentsSampler:
     ) -> list[int]:
         """Use these policies (`plans`: policy → plan) and this mapping from now on.
 
-        Policies that are new or in `replaced` begin with an empty state. Returns the indices of the
-        environments whose running episode must be dropped, because one of its agents has a policy
-        that was removed or replaced.
+        Policies that are new or in `replaced` begin with an empty state, without stored rows.
+        Returns the indices of the environments whose running episode must be dropped, because one
+        of its agents has a policy that was removed or replaced. Raises ConfigError if a new
+        policy's exploration has a state, which several agents do not support.
         """
         kept = {pid for pid in self._plans if pid in plans and pid not in replaced}
         self._plans, self._mapper = plans, mapper
@@ -187,8 +188,8 @@ class AgentsSampler:
     def _log_subject(self, subject: str, pid: str) -> str:
         """Return the name under which data of a policy are logged.
 
-        It is ``<subject> of policy <pid>``; `subject` says which data they are, as ``policy
-        inputs``. `subject` says which data they are.
+        It is ``<subject> of policy <pid>``; `subject` says which data they are, such as ``policy
+        inputs``.
         """
         return f"{subject} of policy {pid}"
 
@@ -199,7 +200,11 @@ class AgentsSampler:
         return RewardScaler(0, gamma, stat) if isinstance(stat, MeanStdFilter) else None
 
     def start(self, seeds: list[int]) -> None:
-        """Reset all environments, each with its seed, and begin their first episodes."""
+        """Reset all environments, each with its seed, and begin their first episodes.
+
+        Calls ``on_episode_created`` and ``on_episode_start`` if there are callbacks, and takes the
+        first picture. Raises ConfigError if the mapping gives an agent no policy of its spaces.
+        """
         every = range(self._envs.count)
         if self.watch:
             self.watch.create(every)
@@ -237,7 +242,10 @@ class AgentsSampler:
     def sample(self, stream: np.random.Generator) -> CollectedByPolicy:
         """Step the environments until there are enough steps, and return the fragments by policy.
 
-        `stream` is not used: each policy draws from its own stream.
+        A policy gets a fragment for every ``rollout_fragment_length`` steps of the environments,
+        with whole episodes a single one of ended episodes. Decisions whose next observation is not
+        known yet come in a later sample. Logs a warning, once, if no agent acts or whole episodes
+        are very long. `stream` is not used: each policy draws from its own stream.
         """
         for recent in self._recent.values():
             recent.clear()
@@ -273,8 +281,9 @@ class AgentsSampler:
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
         """Make one step of every environment; append the metrics of ended episodes to `episodes`.
 
-        Returns (agent steps, environment steps): those of this step, or with `whole` all steps of
-        the episodes that ended in this step.
+        Calls the callbacks, takes a picture, and begins the next episodes. Returns (agent steps,
+        environment steps): those of this step, or with `whole` all steps of the episodes that ended
+        in this step, without faulty ones.
         """
         clock = time.perf_counter
         began = clock()
@@ -317,8 +326,9 @@ class AgentsSampler:
     def _decide(self, pid: str, actors: Sequence[tuple[Any, str]]) -> Array:
         """Make and store one batched decision of a policy for these (environment, agent).
 
-        Takes the agents' observations out of `RunningEpisode.waiting`. Returns one action for each
-        agent in the form that environments take.
+        Takes the agents' observations out of `RunningEpisode.waiting`, adds them to the statistics
+        of the policy's filter if it learns, and draws from the policy's stream. Returns one action
+        for each agent in the form that environments take.
         """
         running, transitions, actor = self._running, self._transitions[pid], self._actors[pid]
         began = time.perf_counter()
@@ -417,7 +427,11 @@ class AgentsSampler:
         """Record rewards, next observations and ends of each agent of an environment after a step.
 
         Agents that appear begin a trajectory. `has_ended` says that the episode ended for all
-        agents, `dead` that it terminated, `is_cut` that the setting ``horizon`` truncated it.
+        agents, `dead` that it terminated, `is_cut` that the setting ``horizon`` truncated it: then
+        an agent that was not observed loses its latest decision.
+
+        Raises NotFiniteError for a reward that is not finite, EnvError if an agent was cut off
+        without a last observation, ConfigError if the mapping gives it no policy of its spaces.
         """
         episode = self._running[env_index]
         ends = {*step["terminated"], *step["truncated"]}
@@ -449,8 +463,8 @@ class AgentsSampler:
         """Add a step's rewards (agent → reward) to the episode's sums and to the latest decisions.
 
         The state of the agent's connectors is updated as well. An agent that appears with its
-        reward gets a policy, unless it is in `ended_agents`. Raises NotFiniteError if a reward is
-        not finite.
+        reward gets a policy; if it is in `ended_agents`, its reward is ignored instead. Raises
+        NotFiniteError if a reward is not finite.
         """
         for agent, reward in rewards.items():
             if not math.isfinite(reward):
@@ -476,7 +490,8 @@ class AgentsSampler:
     def _complete_row(self, episode: RunningEpisode, agent: str, observation: Array | None) -> Row:
         """Complete an agent's latest decision with what followed, and return its row.
 
-        `observation` is the raw next observation (*S), or None. The row is no longer open.
+        `observation` is the raw next observation (*S), or None. The row is no longer open, and not
+        valid if the agent's info has ``training_enabled: False``.
         """
         row = self._row(episode, agent)
         del episode.open[agent]
@@ -496,8 +511,10 @@ class AgentsSampler:
     ) -> None:
         """End an agent's trajectory: it terminated if `dead`, else it was truncated.
 
-        With the setting ``no_done_at_end`` a terminated trajectory counts as truncated. Raises
-        EnvError if it was truncated without a last observation, which bootstrapping needs.
+        `last_observation` is the environment's, None if it gave none. With the setting
+        ``no_done_at_end`` a terminated trajectory counts as truncated, and one without a last
+        observation loses its last decision. Without the setting, raises EnvError if it was
+        truncated and has no last observation, which bootstrapping needs.
         """
         lasting = self._ends.no_done_at_end
         pid = episode.policies[agent]
@@ -522,8 +539,9 @@ class AgentsSampler:
     def _drop_last_decision(self, episode: RunningEpisode, agent: str) -> None:
         """Drop an agent's latest decision, whose next observation is unknown; end its trajectory.
 
-        This is for an agent that was not observed in the step in which the horizon ended the
-        episode. The decision before is marked as truncated and bootstrapped instead.
+        This is for an agent that was not observed in the step that cut off its trajectory. The
+        decision before, if it is in no fragment yet, is marked as truncated and bootstrapped
+        instead.
         """
         self._transitions[episode.policies[agent]].drop_last(episode.open[agent])
         self._free_lane(episode, agent)
@@ -539,7 +557,10 @@ class AgentsSampler:
     def _begin_trajectory(
         self, env_index: Any, episode: RunningEpisode, agent: str, observation: Array
     ) -> None:
-        """Begin a trajectory of an agent with its first observation: assign policy and lane."""
+        """Begin a trajectory of an agent with its first observation, on which it acts next.
+
+        Assigns a lane, and a policy if the agent has none in this episode.
+        """
         if agent not in episode.policies:
             self._bind(env_index, episode, agent)
         episode.lanes[agent] = self._lane(env_index, episode, episode.policies[agent])
@@ -555,7 +576,11 @@ class AgentsSampler:
         return self._transitions[pid].lane(env_index, taken)
 
     def _bind(self, env_index: Any, episode: RunningEpisode, agent: str) -> None:
-        """Assign a policy to an agent for the rest of the episode, with a return of 0 so far."""
+        """Assign a policy to an agent for the rest of the episode, with a return of 0 so far.
+
+        It is the one that callbacks were told, or else that of the mapping. Raises ConfigError if
+        there is no such policy, or its spaces are not those of the agent.
+        """
         ahead = self._early_policies.get(episode.number, {})
         pid = ahead.get(agent) or self._policy_of(env_index, episode.number, agent)
         episode.policies[agent] = pid
@@ -588,7 +613,7 @@ class AgentsSampler:
     def episode_policies(self, env_index: Any, before: int) -> EpisodePolicies:
         """Return the policies of the episode that an environment plays after `before` earlier ones.
 
-        Callbacks ask them for an agent's policy.
+        Callbacks ask them for an agent's policy. They hold only a weak reference to the sampler.
         """
         own, every = self._numbers
         return self._episode_policies(env_index, before * every + own + env_index)
@@ -608,7 +633,7 @@ class AgentsSampler:
         """Return the policy that an agent has in an episode, or will get when it appears.
 
         The answer is kept, so that the agent does get this policy. Raises ValueError if there is no
-        such agent.
+        such agent, ConfigError if the mapping gives it no policy of its spaces.
         """
         running = self._running.get(env_index)
         if running is not None and running.number == number and agent in running.policies:
@@ -628,10 +653,10 @@ class AgentsSampler:
         return row
 
     def _random_observation(self, pid: str) -> Array:
-        """Return a random observation (*S) of a policy's space, drawn with its own stream.
+        """Return a random observation (*S), before the filter, of a policy's observation space.
 
         It stands in as the next observation of an agent that terminated without one; its value is
-        never used.
+        never used. The space is seeded from a stream of the sampler that serves nothing else.
         """
         space, connectors = self._plans[pid].spaces.raw, self._connectors[pid]
         space.seed(int(self._random_stream.integers(2**31)))
@@ -654,8 +679,8 @@ class AgentsSampler:
     ) -> RolloutMetrics:
         """Finish an episode and begin the next one with `step.observations`.
 
-        Returns `metrics` with ``agent_rewards``: agent → [policy, sum of its rewards]. Raises
-        EnvError if no agent acted in the episode.
+        Marks its stored rows as over. Returns `metrics` with ``agent_rewards``: agent → [policy,
+        sum of its rewards]. Raises EnvError if no agent acted in the episode and it is not faulty.
         """
         episode = self._running[env_index]
         if not episode.acted and not metrics.faulty:
@@ -672,7 +697,11 @@ class AgentsSampler:
         return metrics._replace(agent_rewards=rewards)
 
     def drop_episode(self, env_index: int, observation: Any) -> None:
-        """Drop the running episode of an environment; `observation` begins the next one."""
+        """Drop the running episode of an environment; `observation` begins the next one.
+
+        Its rows that are in no fragment yet are dropped, and it gets no metrics. `observation` has
+        the first observations by agent.
+        """
         for transitions in self._transitions.values():
             transitions.drop_episode(self._running[env_index].number)
         self._early_policies.pop(self._running[env_index].number, None)
@@ -685,7 +714,8 @@ class AgentsSampler:
         """Move the finished rows out of the stores; return policy → fragment made of them.
 
         A row is finished once its next observation is known, with `whole` once its episode has
-        ended. Policies without such rows are absent.
+        ended. Policies without such rows are absent. Indices in `RunningEpisode.open` follow the
+        rows that remain.
         """
         taken: dict[str, Fragment] = {}
         for pid, transitions in self._transitions.items():
@@ -731,7 +761,7 @@ class AgentsSampler:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned."""
+        """Restore the state that `get_state` returned; it must have every present policy."""
         self.episodes.set_state(state["episodes"])
         self._running = {
             env: RunningEpisode(

@@ -134,10 +134,10 @@ class Transitions:
     # ---- rows ------------------------------------------------------------------------------------
 
     def add_decision(self, observed: Array, memory: Array, acted: Acted, rows: list[Row]) -> int:
-        """Store a batched decision of R rows, and return the index in `rows` of its first row.
+        """Store a batched decision of R rows; return the index of its first row in `self.rows`.
 
         `observed` (R, *S) are the observations as fragments store them, `memory` (R, M) the
-        policy's recurrent states before the decision.
+        policy's recurrent states before the decision, `rows` the R new rows, which are appended.
         """
         first = len(self.rows)
         self.rows += rows
@@ -174,7 +174,7 @@ class Transitions:
     # ---- fragments -------------------------------------------------------------------------------
 
     def take(self, whole: bool) -> tuple[Fragment | None, dict[int, int]]:
-        """Move the rows whose next observation is known into a fragment.
+        """Move the rows whose next observation is known into a fragment, and delete dropped rows.
 
         With `whole` only rows of episodes that have ended are moved. Returns the fragment, or None
         if there are no such rows; and old → new index in `rows` of the rows that remain.
@@ -203,7 +203,9 @@ class Transitions:
         """Return a fragment (T, lanes) of the rows `indices`, whose columns `blocks` (R, …) has.
 
         Rows of a lane are moved to its end, so shorter lanes begin with rows that are not
-        transitions. Computes the actor's values of observations after which a trajectory was cut.
+        transitions. Computes the actor's values of the last observations of truncated trajectories
+        and of the observations after each lane's last row. Updates the statistics that scale
+        rewards.
         """
         rows = [self.rows[i] for i in indices]
         lanes = np.array([row.lane for row in rows])
@@ -272,7 +274,8 @@ class Transitions:
     ) -> None:
         """Write the requested columns of R rows into a fragment.
 
-        `cells` are the rows' positions in the fragment: steps (R,) and lanes (R,).
+        `cells` are the rows' positions in the fragment: steps (R,) and lanes (R,). Counts unrolls
+        and stores the last rows, which the next fragment's columns need.
         """
         size, begins = self._actor.memory_size, _begin_flags(fragment, cells, rows)
         makers: dict[str, Callable[[], Any]] = {

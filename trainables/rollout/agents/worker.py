@@ -62,7 +62,8 @@ class MultiAgentBatch(Sample):
     """Number of environment steps."""
     counted_steps: int = 0
     """Number of environment steps, or of agent steps if the setting `count_steps_by` says so. An
-    agent's step whose consequence is not known yet is in a later batch."""
+    agent's step counts when it acts, though its transition may come in a later batch; with whole
+    episodes when its episode ends."""
 
     @property
     def count(self) -> int:
@@ -70,7 +71,7 @@ class MultiAgentBatch(Sample):
         return self.env_steps
 
     def __getitem__(self, name: str) -> Any:
-        """Return the `PolicySample` of the policy `name`."""
+        """Return the `PolicySample` of the policy `name`; raises KeyError if there is none."""
         return self.policy_batches[name]
 
     def keys(self) -> Collection[str]:
@@ -90,13 +91,19 @@ class MultiAgentBatch(Sample):
         return [self.slice(0, size)]
 
     def shuffled(self, stream: np.random.Generator) -> Self:
-        """Return a copy with each policy's valid rows in random order, drawn from `stream`."""
+        """Return a copy with each policy's valid rows in random order within each fragment.
+
+        The order is drawn from `stream`.
+        """
         batches = self.policy_batches
         return self._with_batches({pid: one.shuffled(stream) for pid, one in batches.items()})
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """Return all parts as one batch, joined policy by policy."""
+        """Return all parts as one batch, joined policy by policy, else equal to the last part.
+
+        Fragments and episodes are those of all parts; numbers of steps are added up.
+        """
         each: dict[str, list[PolicySample]] = {}
         for one in parts:
             for pid, batch in one.policy_batches.items():
@@ -113,7 +120,10 @@ class MultiAgentBatch(Sample):
     def compress(
         self, bulk: bool = False, columns: Sequence[str] = ("observations", "new_obs")
     ) -> "PackedAgents":
-        """Return the batch with these columns compressed, as `Sample.compress` does."""
+        """Return the batch with these columns of each policy compressed, as `Sample.compress`.
+
+        Raises WorkerError if a column does not hold numbers.
+        """
         packed = {pid: one.compress(bulk, columns) for pid, one in self.policy_batches.items()}
         return PackedAgents(self._with_batches({}), [], packed)
 
@@ -167,12 +177,15 @@ class Actors(dict[str, Actor]):
     explore = True
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Load weights (policy → weights) into the actors; other policies keep theirs."""
+        """Load weights (policy → weights) into the actors; other policies keep theirs.
+
+        Raises KeyError if there is no such policy.
+        """
         for pid, one in weights.items():
             self[pid].load(one)
 
     def weights(self) -> dict[str, Any]:
-        """Return policy → its weights."""
+        """Return policy → its weights as its actor stores them, for logs."""
         return {pid: actor.weights() for pid, actor in self.items()}
 
     @property
@@ -201,7 +214,10 @@ class AgentsWorker(RolloutWorker):
     sampler_class: ClassVar[type[AgentsSampler]] = AgentsSampler
 
     def _make_sampler(self, spec: WorkerSpec) -> AgentsSampler:
-        """Make the actors and filters of all policies, and return the sampler that uses them."""
+        """Make the actors and filters of all policies, and return the sampler that uses them.
+
+        The worker keeps them as well, and logs the agents' spaces.
+        """
         assert isinstance(spec, AgentsSpec)  # noqa: S101 as `worker_class` says
         self._log("spaces", {agent: one.described() for agent, one in spec.agents.items()})
         self._actor: Any = Actors({pid: plan.make_actor() for pid, plan in spec.policies.items()})
@@ -230,7 +246,8 @@ class AgentsWorker(RolloutWorker):
     def change_policies(self, changes: Mapping[str, Any], filter_states: Mapping[str, Any]) -> None:
         """Continue with other policies, which a trainer added, removed or replaced.
 
-        Running episodes in which an agent has a policy that is removed or replaced are dropped.
+        Running episodes in which an agent has a policy that is removed or replaced are dropped, and
+        the next ones begin. New policies have no weights until they are sent.
 
         Args:
             changes: field of the specification → new value.
@@ -255,7 +272,8 @@ class AgentsWorker(RolloutWorker):
     def _make_sample(self, collected: Any) -> MultiAgentBatch:
         """Return the sampler's `CollectedByPolicy` as a batch.
 
-        The batch has the filters' statistics since the last sample; the filters forget them.
+        The batch has the filters' statistics since the last sample, which a later one does not
+        repeat. Every policy has an entry, without fragments if its agents made no transition.
         """
         assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
         deltas, index = self.get_filters(flush_after=True), self.spec.index
@@ -315,7 +333,10 @@ class AgentsWorker(RolloutWorker):
         return [function(actor, pid) for pid, actor in self._actors.items() if plans[pid].learns]
 
     def _weights_of(self, pid: str) -> Weights:
-        """Return the weights (name → array) that the policy `pid` received last."""
+        """Return the weights (name → array) that the policy `pid` received last.
+
+        Raises KeyError if it has received none.
+        """
         return dict(self._weights[pid])
 
     def set_weights(
@@ -323,7 +344,7 @@ class AgentsWorker(RolloutWorker):
     ) -> None:
         """Load weights (policy → weights); set the global variables unless they are None.
 
-        Raises if there is no such policy.
+        Policies that are not named keep theirs. Raises ConfigError if there is no such policy.
         """
         for pid, one in weights.items():
             self._actors[name_of_policy(self._actors, pid)].load(one)
@@ -336,7 +357,8 @@ class AgentsWorker(RolloutWorker):
 def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
     """Return new filters of one policy, keyed as in a worker.
 
-    Keys are the policy's name for observations, `reward_filter_name` for rewards.
+    Keys are the policy's name for observations, and `reward_filter_name` for rewards if they are
+    normalised.
     """
     spaces = spec.policies[pid].spaces
     shape = row_shape(spaces.filtered)
@@ -369,10 +391,9 @@ def _mapper(spec: AgentsSpec) -> Mapper:
 
 
 def checked(sample: MultiAgentBatch, spec: AgentsSpec) -> MultiAgentBatch:
-    """Return a child's sample unchanged, or raise WorkerError.
+    """Return a child's sample unchanged.
 
-    It is refused if it has too few steps or unknown policies. Raise WorkerError if it has too few
-    steps or unknown policies.
+    Raises WorkerError if it has fewer steps than `spec` requires, or unknown policies.
     """
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if sample.counted_steps < spec.steps:

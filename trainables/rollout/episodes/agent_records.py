@@ -141,8 +141,8 @@ class AgentRecords:
     def policy_for(self, agent_id: str = AGENT) -> str:
         """Return the name of an agent's policy.
 
-        The first call for an agent asks the policy mapping; raises ValueError if the episode is
-        over then.
+        The first call for an agent asks the policy mapping, and the answer is kept. Raises
+        ValueError if the episode is over then, or has no such agent.
         """
         if agent_id not in self._policies:
             self._policies[agent_id] = self._require_policies(agent_id).policy_of(agent_id)
@@ -156,6 +156,7 @@ class AgentRecords:
         """Return the latest observation (*S) as the policy sees it; None before the first.
 
         It is preprocessed and filtered with the filter's current statistics, without updating them.
+        Raises ValueError after the episode.
         """
         record = self._record(agent_id)
         if record.latest is None:
@@ -170,11 +171,14 @@ class AgentRecords:
         return self._record(agent_id).info
 
     def last_action_for(self, agent_id: str = AGENT) -> Any:
-        """Return the policy's last action, a number or (K,); zeros before the first."""
+        """Return the policy's last action, a number or (K,), before clipping; 0 before the first.
+
+        Raises ValueError if there was none and the episode is over.
+        """
         return self._past_action(agent_id, 0)
 
     def prev_action_for(self, agent_id: str = AGENT) -> Any:
-        """Return the action before the last one; zeros if there is none."""
+        """Return the policy's action before the last one, as `last_action_for`; 0 without one."""
         return self._past_action(agent_id, 1)
 
     def last_reward_for(self, agent_id: str = AGENT) -> float:
@@ -188,7 +192,8 @@ class AgentRecords:
     def rnn_state_for(self, agent_id: str = AGENT) -> list[Array]:
         """Return the policy's recurrent state after the last action, the initial one before it.
 
-        It is split into arrays as in `Trainer.get_initial_state`.
+        It is split into arrays as in `Trainer.get_initial_state`, the connectors' state, if any, as
+        the last one; the list is empty if there is no state. Raises ValueError after the episode.
         """
         player, record = self._player(agent_id), self._record(agent_id)
         memory = player.initial_memory() if record.memory is None else record.memory
@@ -254,8 +259,7 @@ class AgentRecords:
     def _require_policies(self, agent_id: str) -> EpisodePolicies:
         """Return the episode's policies.
 
-        Raises ValueError, which names the agent, if the episode is over. Raises ValueError, which
-        names the agent, if it is over.
+        Raises ValueError, which names the agent, if the episode is over or a copy.
         """
         if self._episode_policies is None:
             raise ValueError(
@@ -264,11 +268,18 @@ class AgentRecords:
         return self._episode_policies
 
     def _player(self, agent_id: str) -> InferencePolicy:
-        """Return the `InferencePolicy` that plays an agent; raises ValueError after the episode."""
+        """Return the `InferencePolicy` that plays an agent; raises ValueError after the episode.
+
+        The first call for an agent asks the policy mapping.
+        """
         return self._require_policies(agent_id).inference_policies[self.policy_for(agent_id)]
 
     def _past_action(self, agent_id: str, steps_back: int) -> Any:
-        """Return a copy of the action `steps_back` before the last one; zeros if there is none."""
+        """Return a copy of the action `steps_back` before the last one; zeros if there is none.
+
+        A single number is returned as such. Raises ValueError if there is none and the episode is
+        over, since the policy gives the shape.
+        """
         action = self._record(agent_id).actions[steps_back]
         if action is None:
             layout = self._player(agent_id).spaces.layout

@@ -110,7 +110,10 @@ class Episode(AgentRecords):
             self.note_end(agent)
 
     def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
-        """Store a step's observation, reward and info; the caller increases `length`."""
+        """Store a step's observation, reward (added to `total_reward`) and info.
+
+        The caller increases `length`.
+        """
         self.total_reward += reward
         if not isinstance(observation, Mapping):
             self.note_reward(AGENT, reward)
@@ -220,7 +223,8 @@ class EpisodeTracker:
     def after_step(self, step: Step, row: int | NDArray[np.int64]) -> dict[int, Episode]:
         """Finish a step after the resets: start the next episodes with their first observations.
 
-        Does the work of `before_restart` first if the environments have not called it. Returns
+        Calls ``on_episode_start`` for them. Does the work of `before_restart` first if the
+        environments have not called it, and ends episodes that end for the metrics only. Returns
         environment → episode that ended. `row` is the time index of the step in the fragment that
         is being filled, or (N,), one for each environment.
         """
@@ -297,7 +301,10 @@ class EpisodeTracker:
                 getattr(episode, name).update(copy.deepcopy(values))
 
     def _count(self, step: Step) -> None:
-        """Record a step in each episode whose environment made one; calls ``on_episode_step``."""
+        """Record a step in each episode whose environment made one; calls ``on_episode_step``.
+
+        A faulty step only adds to the episode's length, without a callback.
+        """
         self._counted = True
         ended = step.terminated | step.truncated
         for env_index, episode in enumerate(self._running_episodes):
@@ -315,7 +322,9 @@ class EpisodeTracker:
     def _end(self, envs: Sequence[int], step: Step) -> None:
         """End the running episodes of these environments, and create the next ones.
 
-        Calls ``on_episode_end`` and ``on_episode_created``. Raises if a custom metric is no number.
+        Calls ``on_episode_end`` and ``on_episode_created``. Ended episodes forget their policies
+        and wait for `after_step`. Raises CallbackError if a callback raises or has written a metric
+        that is no number, or a medium that is not allowed.
         """
         for env_index in envs:
             one = self._ended_episodes[env_index] = self._running_episodes[env_index]
@@ -452,7 +461,8 @@ class EpisodeCallbacks:
     def end(self, error: Exception | None) -> None:
         """Call ``on_episode_end``, forget the policies, and check the numbers that callbacks wrote.
 
-        `error` is the exception of the environment; None if it did not fail.
+        `error` is the exception of the environment; None if it did not fail. Raises CallbackError
+        for something that is no number or no allowed medium.
         """
         self._call("on_episode_end", error=error)
         self.episode.drop_policies()
@@ -466,8 +476,11 @@ class EpisodeCallbacks:
 def _written_state(episode: Episode) -> dict[str, Any]:
     """Return a copy of what callbacks wrote into an episode, for a checkpoint.
 
+    It has the agents' records and, with several agents, the sums of their rewards as well.
+
     Raises:
         StateError: something that cannot be stored in a checkpoint; it names the key.
+        CallbackError: a medium that is not allowed.
     """
     sums = {SUMS: episode.agent_rewards} if episode.agent_rewards else {}
     seen = {"media": media.checked(episode.media)} if episode.media else {}

@@ -23,7 +23,7 @@ class RolloutMetrics(NamedTuple):
     length: int
     """Number of environment steps."""
     faulty: bool = False
-    """True if the environment raised an error; such an episode counts in no mean."""
+    """True if the environment raised an error or lost the episode; it counts in no mean."""
     worker_index: int = 0
     """Index of the worker that collected the episode."""
     custom_metrics: Mapping[str, float] | None = None
@@ -93,7 +93,8 @@ class EpisodesInFlight:
     ) -> list[RolloutMetrics]:
         """Count one step of each environment; return the episodes that it ended, by environment.
 
-        The ended episodes' sums and lengths begin again at 0.
+        The ended episodes' sums and lengths begin again at 0. An ended episode without entry in
+        `written` has no custom metrics.
 
         Args:
             rewards: (N,) rewards.
@@ -214,7 +215,10 @@ def policy_returns(episodes: Iterable[RolloutMetrics]) -> dict[str, list[float]]
 
 
 def summarise_custom(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
-    """Return ``{name}_{mean,min,max}`` over the episodes that have a custom metric of that name."""
+    """Return ``{name}_{mean,min,max}`` over the episodes that have a custom metric of that name.
+
+    Empty if there are none.
+    """
     values: dict[str, list[float]] = {}
     for episode in episodes:
         for name, value in (episode.custom_metrics or {}).items():

@@ -67,7 +67,7 @@ class CalledEnvs:
         return step
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Seed the observation space and the action space."""
+        """Seed the observation space and the action space with the first of `seeds`."""
         self.observation_space.seed(seeds[0])
         self.action_space.seed(seeds[0])
 

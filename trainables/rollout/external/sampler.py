@@ -105,7 +105,8 @@ class ExternalSampler(AgentsSampler):
         """Use these policies, as `AgentsSampler.set_policies`; returns an empty list.
 
         Running episodes in which an agent's policy was removed or replaced are dropped here, and
-        the environment is asked to abandon them.
+        the environment is asked to abandon or reset them. It also gets a function (agent, episode)
+        → policy if it has `take_mapper`.
         """
         lost = super().set_policies(plans, mapper, replaced)
         if callable(take := getattr(self._base, "take_mapper", None)):
@@ -183,8 +184,10 @@ class ExternalSampler(AgentsSampler):
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
         """Decide for all waiting agents, send the actions, and process the environment's next poll.
 
-        Appends the metrics of ended and lost episodes to `episodes`. Returns (agent steps,
-        environment steps) that the poll completed, with `whole` all steps of episodes that ended.
+        Waits until an episode has an event. Appends the metrics of ended, failed and lost episodes
+        to `episodes`. Returns (agent steps, environment steps) that the poll completed, less those
+        of failed episodes that this sample had counted; with `whole` all steps of episodes that
+        ended.
         """
         clock = time.perf_counter
         began = clock()
@@ -468,7 +471,7 @@ class ExternalSampler(AgentsSampler):
         return counted
 
     def _require_restart(self, env_id: Any, fault: Exception, length: int) -> None:
-        """Count a failure after `length` steps of an episode.
+        """Count a failure after `length` steps of an episode, and log it as a warning.
 
         Raises EnvError if the environment may not be restarted, or failed too often in a row.
         """
@@ -526,8 +529,8 @@ class ExternalSampler(AgentsSampler):
     def _finish_lost(self, episode: _Episode, reason: str) -> RolloutMetrics:
         """Finish an episode that the environment lost; return its metrics, marked as faulty.
 
-        Its rows are kept and truncated at the latest step with a known next observation. `reason`
-        is a text for callbacks.
+        Its rows are kept and truncated at the latest step with a known next observation. Calls
+        ``on_episode_end`` with `reason`, a text, in an `EpisodeLost`.
         """
         for agent in episode.lanes:
             which = self._order[agent]
@@ -545,7 +548,8 @@ class ExternalSampler(AgentsSampler):
     def _final_metrics(self, episode: _Episode, error: Exception | None) -> RolloutMetrics:
         """Finish an episode's rows and callbacks, and return its metrics.
 
-        With an `error` they are marked as faulty.
+        Calls ``on_episode_end`` if there are callbacks. With an `error` the metrics are marked as
+        faulty.
         """
         for transitions in self._transitions.values():
             transitions.end_episode(episode.number)
@@ -589,7 +593,10 @@ class ExternalSampler(AgentsSampler):
         self.forget()
 
     def forget(self) -> None:
-        """Drop all running episodes and all rows that are in no fragment yet."""
+        """Drop all running episodes and all rows that are in no fragment yet.
+
+        Episodes that await actions begin again, if the environment can be reset.
+        """
         for transitions in self._transitions.values():
             for row in transitions.rows:
                 row.dropped = True

@@ -55,9 +55,10 @@ class _CalledWorker(RolloutWorker):
         return CalledEnvs(env, environment, context)
 
     def sample(self) -> Any:
-        """Return a sample with at least as many steps as the spec says.
+        """Collect and return a sample with at least as many steps as the spec says.
 
-        The environment is started here, because before there are no weights to answer with.
+        The environment's `start` is called first, in every call: before the first there are no
+        weights to answer with.
         """
         self.envs.reset(None)
         return super().sample()
@@ -88,7 +89,10 @@ class ExternalWorker(_CalledWorker):
     """Collects from an environment that calls the trainer, with the newest weights received."""
 
     def _make_sampler(self, spec: WorkerSpec) -> ExternalSampler:
-        """Make actor and filters, and return the sampler that answers the environment with them."""
+        """Make actor and filters, and return the sampler that answers the environment with them.
+
+        The worker keeps both as well, and logs the spaces.
+        """
         assert isinstance(self.envs, CalledEnvs)  # noqa: S101 as made above
         spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
         self._log("spaces", spaces_.described())

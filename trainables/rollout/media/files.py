@@ -103,7 +103,9 @@ def _require_small(place: str, size: int) -> None:
 def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = "") -> dict[str, str]:
     """Write checked items as files (PNG, MP4, JSON), and return name → file name in `folder`.
 
-    Returns an empty dict and logs a warning if the trial would have more than `MOST_FILES` files.
+    Creates the folder, and replaces files of the same names. If these files and those of earlier
+    iterations would be more than `MOST_FILES`, it writes nothing, logs a warning, and returns an
+    empty dict.
 
     Args:
         media: items as `checked` returns them.
@@ -163,8 +165,9 @@ def with_files(
 ) -> dict[str, Any]:
     """Write the media of an iteration's result as files; return the result with their names.
 
-    ``media`` of the result and of its evaluations become name → file name. `folder` returns the
-    folder for the files; it is called only if there are media.
+    ``media`` of the result and of its evaluations become name → file name, and are left out if no
+    file was written. The given dict does not change. `folder` returns the folder for the files; it
+    is called only if there are media. Raises CallbackError for a video if PyAV is missing.
     """
     for key in ("evaluation_at_start", "evaluation", ""):
         held = result.get(key, {}) if key else result

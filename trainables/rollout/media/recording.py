@@ -48,7 +48,7 @@ def find_viewer(render_env: bool | str) -> Viewer | None:
 
 
 def _has_screen() -> bool:
-    """Return whether pygame can show a window."""
+    """Return whether pygame can show a window; starts pygame's display."""
     try:
         import pygame
 
@@ -134,7 +134,8 @@ class RecordingPlan:
     def make_recorder(self) -> "VideoRecorder | None":
         """Return the recorder of pictures; None if there is neither a viewer nor a video to make.
 
-        Logs a warning if a window is requested but cannot be opened.
+        Logs a warning if a window is requested but cannot be opened. Raises ConfigError if nothing
+        that can be called is at the viewer's path.
         """
         viewer = find_viewer(self.config.render_env)
         if self.config.render_env and viewer is None:
@@ -148,7 +149,9 @@ class RecordingPlan:
 def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> float:
     """Return the frames per second of a rollout's video; 0 if no pictures are taken while sampling.
 
-    Raises ConfigError if PyAV is missing, or the environment cannot be drawn.
+    Makes one environment to draw it, if such pictures are taken. Raises ConfigError if PyAV is
+    missing for a video, the viewer cannot be called, or the environment cannot be drawn or is
+    stepped as one native object.
     """
     if config.record_env and not is_installed():
         hint = "pip install 'sweep-rl[video]'"
@@ -183,7 +186,8 @@ class VideoRecorder:
     def attach(self, envs: VectorEnv) -> None:
         """Take pictures of environment 0 of `envs` from now on.
 
-        Sets `envs.before_restart`, so that an episode's last picture is taken before the reset; the
+        Does nothing if the environments are stepped as one native object. Sets
+        `envs.before_restart`, so that an episode's last picture is taken before the reset; the
         function that was there is called afterwards.
         """
         if not isinstance(envs, SeparateVectorEnv):
@@ -221,7 +225,8 @@ class VideoRecorder:
     def after_step(self, has_ended: bool) -> float:
         """Take the picture after a step, and return the seconds of pictures since the last call.
 
-        `has_ended` is True if the step ended the episode, and the next one has begun.
+        If `has_ended`, the episode has ended and the environment begun its next one, so the
+        recorder begins that, too.
         """
         if has_ended:
             if self._video:  # a soft horizon resets nothing, so `_before_restart` was not called

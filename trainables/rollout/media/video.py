@@ -39,7 +39,10 @@ class VideoFile:
         self._stream: Any = None
 
     def add(self, frame: NDArray[np.uint8]) -> None:
-        """Write one picture (H, W, 3) of uint8; raises ValueError if sizes differ."""
+        """Write one picture (H, W, 3) of uint8; the first one creates folder and unfinished file.
+
+        Raises ValueError if its size differs from the first one's.
+        """
         import av
 
         if self._container is None:
@@ -53,7 +56,10 @@ class VideoFile:
         self._container.mux(self._stream.encode(image))
 
     def close(self) -> None:
-        """Finish the file and rename it to `path`; without pictures no file is made."""
+        """Finish the file, flush it to the disk, and rename it to `path`.
+
+        Without pictures no file is made.
+        """
         if self._container is None:
             return
         self._container.mux(self._stream.encode())

@@ -66,7 +66,8 @@ class AsyncSampler:
     def next(self) -> Collected:
         """Wait for a result; return the oldest, with all episodes that ended since the last call.
 
-        Raises as `get_data`.
+        Starts the thread if there is none. Raises the thread's exception, and WorkerError if it is
+        dead or gave no result in time.
         """
         data = self.get_data()
         return data._replace(episodes=self.get_metrics())
@@ -97,7 +98,7 @@ class AsyncSampler:
         return result
 
     def get_metrics(self) -> list[RolloutMetrics]:
-        """Return the episodes that ended since the last call, without waiting."""
+        """Return the episodes that ended since the last call, without waiting for a result."""
         with self._changed:
             drained, self._episodes = self._episodes, []
         return drained
@@ -185,7 +186,10 @@ class AsyncSampler:
         self._thread.start()
 
     def _run(self) -> None:
-        """Collect results in the thread until shutdown; an exception becomes the last result."""
+        """Collect results in the thread until shutdown; an exception becomes the last result.
+
+        At the end calls the function that `abandon` was given, if any.
+        """
         try:
             while not self._shutdown:
                 self._collect()
@@ -213,7 +217,8 @@ class AsyncSampler:
     def _keep_result(self, collected: Collected) -> None:
         """Wait for room in the queue, then append a copy of the result.
 
-        Its episodes are appended to their own list, which `get_metrics` empties.
+        Its episodes are appended to their own list, which `get_metrics` empties. Raises
+        _AbandonedError, without keeping anything, if the thread is to end or to drop the result.
         """
         self._pause_until(lambda: len(self._results) < RESULTS)
         # The sampler writes into the same arrays again.

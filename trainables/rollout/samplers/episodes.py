@@ -61,7 +61,9 @@ class EpisodeSampler(Sampler):
         """Step until finished episodes have enough steps; return their rows in new arrays.
 
         There is one fragment (ΣL, 1), episode after episode in the order of their ends, and one
-        more after each soft horizon.
+        more after each soft horizon. Rows of running episodes are kept for later calls. Logs a
+        warning, once, if an unfinished episode is very long. Raises NotFiniteError for an
+        observation or reward that is not finite.
         """
         self.recent.clear()
         if self._missing_columns:
@@ -123,9 +125,9 @@ class EpisodeSampler(Sampler):
         self._first_rows[env_index] = self._next_row
 
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
-        """Allocate the buffer of steps (capacity, N).
+        """Allocate the buffer of steps (capacity, N), and return an empty list.
 
-        Return no fragments, as `sample` makes them.
+        There are no fragments to be filled, since `sample` makes new ones.
         """
         envs = self.config.num_envs_per_worker
         capacity = 2 * max(self.config.rollout_fragment_length, self._steps // envs)
@@ -213,7 +215,10 @@ class EpisodeSampler(Sampler):
         return pieces
 
     def _gather(self, group: list[_Piece]) -> Fragment:
-        """Return a fragment (ΣL, 1) with copies of these pieces' rows, piece after piece."""
+        """Return a fragment (ΣL, 1) with copies of these pieces' rows, piece after piece.
+
+        Its `last` has the values after the last piece.
+        """
         envs, starts, stops = np.array([piece[:3] for piece in group]).T
         where = self._row_indices(envs, starts, stops - starts)
         columns = {name: column[where][:, None] for name, column in self._rows.columns.items()}

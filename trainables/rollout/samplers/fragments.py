@@ -59,7 +59,7 @@ class Collected(NamedTuple):
     episodes: list[RolloutMetrics]
     """Episodes that ended, in the order of their ends."""
     recent: Array
-    """Latest raw observations, (≤ 64, D)."""
+    """Latest raw observations (≤ 64, *S), before the filter; the newest last."""
     trajectories: Sequence[list[Trajectory]] = ()
     """For each fragment the rows of each episode; empty unless the callback
     ``on_postprocess_traj`` needs them."""
@@ -145,7 +145,11 @@ class Sampler:
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
-        """Reset all environments, each with its seed, and begin their first episodes."""
+        """Reset all environments, each with its seed, and begin their first episodes.
+
+        Calls ``on_episode_created`` and ``on_episode_start`` if there are callbacks, and takes the
+        first picture.
+        """
         every = range(len(self.observations))
         if self.watch:
             self.watch.create(every)
@@ -162,7 +166,7 @@ class Sampler:
         return InferencePolicy(self.actor, self._spaces, self.connectors)
 
     def episode_policies(self, env_index: Any, before: int) -> EpisodePolicies:
-        """Return the policies of an episode, for callbacks: always the only policy."""
+        """Return the policies of an episode, for callbacks: of each episode the only policy."""
         return EpisodePolicies({DEFAULT_POLICY_ID: self._player}, lambda _: DEFAULT_POLICY_ID)
 
     @property
@@ -189,7 +193,12 @@ class Sampler:
         self._observe_seconds = time.perf_counter() - began
 
     def sample(self, stream: np.random.Generator) -> Collected:
-        """Fill the fragments and return them; the next call writes into the same arrays."""
+        """Fill the fragments and return them; the next call writes into the same arrays.
+
+        Steps the environments, draws actions from `stream`, updates the filters' statistics, and
+        calls the callbacks of episodes. Raises NotFiniteError for an observation or reward that is
+        not finite, and the environments' EnvError.
+        """
         self.recent.clear()
         episodes: list[RolloutMetrics] = []
         trajectories: list[list[Trajectory]] = []
@@ -242,8 +251,9 @@ class Sampler:
     def _run_alone(self, rows: Fragment, deciding: Decider, episodes: list[RolloutMetrics]) -> None:
         """Fill the fragment from row `_row` on with steps of the only environment.
 
-        The rows equal those of `_tick`. Finished episodes are appended to `episodes`. For speed, no
-        arrays are made in steps in which the episode continues.
+        The rows equal those of `_tick`. Finished episodes are appended to `episodes`, and `_row`
+        becomes the last row that was filled, also if a step raises. For speed, no arrays are made
+        in steps in which the episode continues.
         """
         envs, clock, count = self.envs, time.perf_counter, self.perf.add
         assert isinstance(envs, InProcessVectorEnv)  # noqa: S101 asked by the caller
@@ -289,7 +299,7 @@ class Sampler:
     def _write_decided(self, fragment: Fragment, deciding: VectorEnvDecider, rows: slice) -> None:
         """Write the columns, such as ``logp`` and ``values``, of rows that `deciding` chose.
 
-        It computes them for all rows at once.
+        It computes them for all rows at once. The time is added to the policy's.
         """
         began = time.perf_counter()
         arrays = self._arrays_of(fragment)
@@ -334,8 +344,9 @@ class Sampler:
     def _finish(self, fragment: Fragment) -> list[list[Trajectory]]:
         """Check a full fragment, and write the actor's values of the observations after it.
 
-        Returns a list of one item, the rows of each episode in the fragment, if there are
-        callbacks, or else an empty list. Raises NotFiniteError if a number is not finite.
+        The fragment counts as finished, which changes ``unroll_id`` of later rows. Returns a list
+        of one item, the rows of each episode in the fragment, if there are callbacks, or else an
+        empty list. Raises NotFiniteError if an observation or reward is not finite.
         """
         self._check(fragment, slice(None))
         self._fragment_count += 1
@@ -371,8 +382,9 @@ class Sampler:
 
         ``observations`` are the current ones, ``memory`` the policy's recurrent state, ``carried``
         that of connectors, ``ghosts`` True where the next step only resets an environment (or
-        None), ``episodes`` lengths and returns. ``unrolls`` and ``before`` serve the columns of
-        `SEQUENCE_COLUMNS`, which may be requested after a restore.
+        None), ``episodes`` lengths and returns, ``discounted_returns`` those that scale rewards (or
+        None). ``unrolls`` and ``before`` serve the columns of `SEQUENCE_COLUMNS`, which may be
+        requested after a restore.
         """
         return {
             "observations": self.observations.copy(),
@@ -434,7 +446,7 @@ class Sampler:
         return Fragment.allocate(steps, self.envs.count, observation, action, declared)
 
     def _recent_rows(self) -> Array:
-        """Return the latest raw observations of this `sample`, (≤ 64, D)."""
+        """Return the latest raw observations of this `sample`, (≤ 64, *S), the newest last."""
         return np.concatenate(list(self.recent))[-RECENT_ROWS:]
 
     def _tick(
@@ -445,6 +457,8 @@ class Sampler:
         deciding: VectorEnvDecider | None = None,
     ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
         """Make one step of every environment and write it into row `t`.
+
+        Calls `between_ticks` before, and callbacks; stores the next observations and memories.
 
         Args:
             deciding: chooses actions in place of the actor, if not None; columns other than the
@@ -502,9 +516,10 @@ class Sampler:
     def _record_calm(
         self, rows: Fragment, t: int, step: Step, memory: Array
     ) -> tuple[list[RolloutMetrics], None, dict[int, Episode]]:
-        """Write into row `t` and count a step in which no episode ended; returns as `_tick`.
+        """Write into row `t` and count a step in which no episode ended.
 
-        `memory` (N, M) is the policy's recurrent state after it.
+        `memory` (N, M) is the policy's recurrent state after it. Returns what `_tick` does if no
+        episode ended: an empty list, None and an empty dict.
         """
         rewards = step.rewards
         if self._alters_rewards:
@@ -530,8 +545,8 @@ class Sampler:
         """Count a step in metrics, callbacks and videos, after it was written into a fragment.
 
         `row` is its time index, or (N,), one for each environment. `has_ended` (N,) is True where
-        an episode ended, `idle` (N,) where an environment made no step. Returns the same as
-        `_tick`.
+        an episode ended, `idle` (N,) where an environment made no step (None if all made one).
+        Returns the same as `_tick`: ended episodes, flags or None, and environment → ended episode.
         """
         over = has_ended if step.metric_ends is None else has_ended | step.metric_ends
         over = without_lost_lives(over, step)
@@ -553,10 +568,10 @@ class Sampler:
             memory[begun] = self.carried[begun] = 0.0
 
     def _filter_current(self) -> tuple[Array, Array, Array]:
-        """Return the current observations filtered and stored, and the connectors' state.
+        """Return the current observations as the policy sees them and as fragments store them.
 
-        The values are those of `_through_connectors`. Observations that belong to no transition do
-        not enter the filter's statistics.
+        The third value is the connectors' state after them (N, L). Observations enter the filter's
+        statistics unless they belong to no transition.
         """
         if not self._filters and not self.connectors.steps:
             return self.observations, self.observations, self.carried
@@ -633,6 +648,8 @@ class Sampler:
         envs: Array | None = None,
     ) -> NDArray[np.bool_]:
         """Write rewards, ends and requested columns of a step; return flags (N,), True where ended.
+
+        Marks rows of faulty episodes as invalid, and updates the statistics that scale rewards.
 
         Args:
             row: time index, or (N,), one for each environment.

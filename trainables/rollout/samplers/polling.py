@@ -30,7 +30,11 @@ class PollingSampler(Sampler):
     """
 
     def sample(self, stream: np.random.Generator) -> Collected:
-        """Return fragments as `Sampler.sample`, with episodes in the order of their ends."""
+        """Fill the fragments and return them, with episodes in the order of their ends.
+
+        The next call writes into the same arrays. Blocks until every environment has filled its
+        column. Raises NotFiniteError for an observation or reward that is not finite.
+        """
         self.recent.clear()
         episodes: list[RolloutMetrics] = []
         trajectories: list[list[Trajectory]] = []
@@ -70,8 +74,9 @@ class PollingSampler(Sampler):
     ) -> tuple[float, float, float]:
         """Choose, store and send actions for the environments with indices `idle`.
 
-        `rows` (N,) is each environment's next time index in the fragment. Returns the times of
-        `time.perf_counter` at which observations were processed, actions chosen and sent.
+        Draws from `stream`, and adds the observations to the filter's statistics. `rows` (N,) is
+        each environment's next time index in the fragment. Returns the times of `time.perf_counter`
+        at which observations were processed, actions chosen and sent.
         """
         observations, memory = self.observations[idle], self.memory[idle]
         self.recent.append(observations)

@@ -82,6 +82,9 @@ def unpack(index: int, returned: bytes) -> Any:
 
 
 def _as_bytes(answer: Any, succeeded: bool) -> bytes:
-    """Return a pickle of (`succeeded`, `answer`); `answer` is a result or an error's text."""
+    """Return a pickle of (`succeeded`, `answer`); `answer` is a result or an error's text.
+
+    Raises the pickler's exception if `answer` cannot be pickled.
+    """
     packed: bytes = cloudpickle.dumps((succeeded, answer))
     return packed

@@ -46,10 +46,16 @@ def make_workers(
 ) -> WorkerSet:
     """Create the workers that the settings describe, and start their processes, if any.
 
+    Without child processes it is one worker in this process. Children also learn if
+    ``data_parallel`` is set; they sample while the trainer learns if there is a `batch_size`.
+
     Args:
         spec: specification of all workers except for their index.
         batch_size: minimum number of environment steps that `sample` returns; children then sample
             while the trainer learns. None for children that sample on request.
+
+    Raises:
+        ConfigError: children cannot import the environment.
     """
     if config.num_workers == 0:
         return LocalWorkers(spec)

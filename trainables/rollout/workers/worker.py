@@ -47,7 +47,10 @@ def sampler_class(spec: WorkerSpec) -> type[Sampler]:
 
 
 class RolloutWorker:
-    """Steps environments with the weights that it last received; an endless iterator of samples."""
+    """Steps environments with the weights that it last received; an endless iterator of samples.
+
+    Creating it makes the environments, resets them and begins their first episodes.
+    """
 
     in_evaluation: ClassVar[bool] = False
     """False; callbacks in an evaluation are given an `EvaluationWorker`, whose value is True."""
@@ -93,7 +96,10 @@ class RolloutWorker:
         return make_vector_env(spec.environment, width, spec.envs, context)
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
-        """Make actor and filters, and return the sampler that steps the environments with them."""
+        """Make actor and filters, and return the sampler that steps the environments with them.
+
+        The worker keeps both as well, and logs the spaces.
+        """
         spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
         self._log("spaces", spaces_.described())
         self._actor: Any = spec.make_actor()
@@ -122,7 +128,8 @@ class RolloutWorker:
         """Collect a sample of `WorkerSpec.steps` steps, or with whole episodes at least so many.
 
         It is passed to the callback ``on_sample_end``, and examples of it are logged. Its arrays
-        may be overwritten by the next call. With ``fake_sampler`` the first sample is returned
+        may be overwritten by the next call. With ``sample_async`` it is the oldest one that waits,
+        from a thread that the first call starts. With ``fake_sampler`` the first sample is returned
         again and again; its episodes and filter statistics are not counted twice.
         """
         if self._fake_sample is not None:
@@ -142,7 +149,7 @@ class RolloutWorker:
     def _make_sample(self, collected: Any) -> Sample:
         """Return the sampler's result as a `Sample`.
 
-        It has the filters' statistics since the last one; the filters forget them.
+        It has the filters' statistics since the last one, which a later sample does not repeat.
         """
         return Sample(
             collected.fragments,
@@ -167,7 +174,7 @@ class RolloutWorker:
 
     @classmethod
     def current(cls) -> "RolloutWorker | None":
-        """Return the worker of this process that was made last; None if there is none."""
+        """Return the worker of this process that was made last; None if it no longer exists."""
         return cls._current() if cls._current else None
 
     def creation_args(self) -> dict[str, Any]:
@@ -243,7 +250,8 @@ class RolloutWorker:
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Load the learner's weights, and if ``synchronize_filters`` is set the merged filters.
 
-        `filters` is name → state of the trainer's filter.
+        `filters` is name → state of the trainer's filter. A sampling thread pauses for the weights.
+        Raises WorkerError if there is no state for a filter that is to be loaded.
         """
         self._weights = weights
         with self._paused():
@@ -254,7 +262,8 @@ class RolloutWorker:
     def get_filters(self, flush_after: bool = False) -> dict[str, Any]:
         """Return filter → its statistics since the last flush.
 
-        With `flush_after` the filters forget these statistics, as the trainer merges them.
+        With `flush_after` this is a flush: later calls do not return these statistics again, but
+        the filter keeps using them.
         """
         return {name: one.get_delta(flush_after) for name, one in self._filters.items()}
 
@@ -275,11 +284,11 @@ class RolloutWorker:
     def get_state(self) -> dict[str, Any]:
         """Return the state as plain data for a checkpoint, while no environment is in a step.
 
-        ``stream`` is the random stream of actions, ``level`` how exactly environments are saved,
-        ``environments`` their state or None, ``lanes`` their counters. Optional entries are
-        ``filters`` if each worker keeps its own, ``first``, the sample of ``fake_sampler``,
-        ``callbacks``, and ``exploration`` if it has a state. Weights are not included, since the
-        trainer sends them to every worker with `sync`.
+        ``stream`` is the random stream of actions, ``sampler`` the sampler's state, ``level`` how
+        exactly environments are saved, ``environments`` their state or None, ``lanes`` their
+        counters. Optional entries are ``filters`` if each worker keeps its own, ``first``, the
+        sample of ``fake_sampler``, ``callbacks``, and ``exploration`` if it has a state. Weights
+        are not included, since the trainer sends them to every worker with `sync`.
         """
         keeps_filters = not self.spec.filters.synchronize_filters
         with self._paused():
@@ -306,6 +315,7 @@ class RolloutWorker:
 
         Environments without an exact state, and episodes that were too long to be stored, drop the
         running episode and begin the next one with a seed of (trial, worker, environment, episode).
+        Statistics of filters since the last flush, and results of the sampling thread, are dropped.
         """
         with self._paused():
             rng.set_generator_state(self._stream, state["stream"])
@@ -337,7 +347,8 @@ class RolloutWorker:
     def close(self) -> None:
         """End the sampling thread, if there is one, and close the environments.
 
-        A worker that nobody closes is closed when it is collected as garbage.
+        An unfinished video is deleted. A worker that nobody closes is closed when it is collected
+        as garbage.
         """
         self._finalizer.detach()
         if self._async:
@@ -353,7 +364,8 @@ class RolloutWorker:
     def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
         """Return ``function(env)`` of each unwrapped environment.
 
-        A vector class without single environments is passed as a whole.
+        A vector class without single environments, and environments in other processes, are passed
+        as one object.
         """
         sub_envs = getattr(self.envs, "sub_envs", None) or [self.envs]
         return [function(getattr(sub_env, "unwrapped", sub_env)) for sub_env in sub_envs]
@@ -392,7 +404,10 @@ class RolloutWorker:
         return {pid: self._weights_of(pid) for pid in names}
 
     def _weights_of(self, pid: str) -> Weights:
-        """Return the weights that the policy `pid` received last."""
+        """Return the weights (name → array) received last, a copied dict; empty before the first.
+
+        `pid` is ignored, since there is one policy.
+        """
         return dict(self._weights)
 
     def set_weights(
@@ -448,10 +463,11 @@ class RolloutWorker:
         return [i for i, why in enumerate(whys) if why]
 
     def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
-        """Drop the running episodes of the sub-environments with these indices.
+        """Drop the running episodes of the sub-environments with these indices, and begin the next.
 
-        Begin the next ones. The next episode's seed depends on worker, sub-environment and number
-        of the episode.
+        The next episode's seed depends on worker, sub-environment and number of the episode. Calls
+        ``on_episode_created`` and ``on_episode_start``, but not ``on_episode_end`` of the dropped
+        ones.
         """
         per_sub_env = self.envs.count // self.envs.sub_env_count
         for i in sub_envs:

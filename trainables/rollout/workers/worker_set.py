@@ -35,11 +35,18 @@ class WorkerSet:
     0."""
 
     def sample(self) -> list[Sample]:
-        """Return one sample of each worker."""
+        """Collect and return one sample of each worker, by index; waits for all of them.
+
+        Workers that were left out have none. Workers that sample while the trainer learns return
+        those that arrive first instead, several of one worker or none.
+        """
         raise NotImplementedError
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Send the learner's weights and the merged filters to each worker."""
+        """Send the learner's weights and the merged filters to each worker, for its next sample.
+
+        `filters` is name → state of the trainer's filter.
+        """
         self._ask("sync", constant_args(weights, filters))
 
     def get_state(self) -> list[Any]:
@@ -47,13 +54,17 @@ class WorkerSet:
         return list(self._ask("get_state", constant_args()).values())
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Restore the states that `get_state` returned, with the same number of workers."""
+        """Restore the states that `get_state` returned, one for each worker.
+
+        Raises ConfigError for another number of workers.
+        """
         self._ask("set_state", lambda index: (states[index],))
 
     def healthy(self) -> int:
-        """Return the number of child processes that answered last.
+        """Return the number of child processes in use; 0 if the worker is in this process.
 
-        It does not ask them now, so that no result depends on the instant of a death.
+        Those that failed and were left out do not count. The children are not asked now, so that no
+        result depends on the instant of a death.
         """
         return len(self._processes)
 
@@ -62,13 +73,18 @@ class WorkerSet:
         self._ask("set_global_vars", constant_args(global_vars))
 
     def change_policies(self, changes: Mapping[str, Any], filter_states: Mapping[str, Any]) -> None:
-        """Continue with other policies in each worker; see `AgentsWorker.change_policies`."""
+        """Continue with other policies in each worker; see `AgentsWorker.change_policies`.
+
+        `changes` is field of `AgentsSpec` → new value, `filter_states` policy to be created anew →
+        state of its filters. Workers of one policy raise an error.
+        """
         self._ask("change_policies", constant_args(changes, filter_states))
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
         """Return ``function(worker)`` of each worker, called in the worker's process.
 
-        Checkpoints do not contain changes that the function makes.
+        Workers that were left out have no result. Checkpoints do not contain changes that the
+        function makes.
 
         Raises TrainableError if the function raised in a child, or it or its result cannot be sent.
         """
@@ -104,23 +120,27 @@ class WorkerSet:
     def sync_weights(self, weights: Weights | Mapping[str, Weights]) -> None:
         """Load these weights in every worker, until the learner's weights are sent again.
 
-        They are parameter → array for the only policy, or policy → its weights.
+        They are parameter → array for the only policy, or policy → its weights. Raises
+        TrainableError if they do not fit the workers' policies.
         """
         self.foreach_worker(lambda worker: worker.set_weights(_by_policy(worker, weights)))
 
     def pids(self) -> list[int]:
-        """Return the process ids of the children, by index."""
+        """Return the process ids of the children, by index; empty if the worker is here."""
         return [process.pid for process in self._processes]
 
     def close(self) -> None:
-        """End all children at the same time."""
+        """End all children at the same time; those that do not end within seconds are killed."""
         for process in self._processes:
             process.ask_to_end()
         for process in self._processes:
             process.close()
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Call ``method(*args(index))`` of each worker, and return index → result, by index."""
+        """Call ``method(*args(index))`` of each worker, and return index → result, by index.
+
+        Workers that were left out have no result. Raises TrainableError if a worker fails for good.
+        """
         raise NotImplementedError
 
 
@@ -149,7 +169,11 @@ class RemoteWorker:
         self.index = index
 
     def apply(self, function: Callable[[RolloutWorker], T]) -> T:
-        """Return ``function(worker)``, called in its process; see `WorkerSet.foreach_worker`."""
+        """Return ``function(worker)``, called in its process; see `WorkerSet.foreach_worker`.
+
+        Raises TrainableError if the function raised there or cannot be sent, ValueError if the
+        worker was left out since.
+        """
         index = self.index
 
         def chosen(worker: RolloutWorker) -> list[T]:
@@ -175,7 +199,10 @@ class LocalWorkers(WorkerSet):
         self.worker.set_state(states[0])
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
-        """Return ``[function(worker)]`` for the one worker of this process."""
+        """Return ``[function(worker)]`` for the one worker of this process.
+
+        An exception of the function is not changed.
+        """
         return [self.worker.apply(function)]
 
     def local_worker(self) -> RolloutWorker:

@@ -47,7 +47,7 @@ class WorkerSpec:
     seed: int
     """Seed of the trial, from which all random streams are derived."""
     index: int
-    """Index of the worker in its trainer."""
+    """Index of the worker in its trainer, from 0."""
     num_workers: int
     """Number of child processes that collect; 0 if the trainer's own process does."""
     environment: EnvironmentConfig
@@ -63,8 +63,8 @@ class WorkerSpec:
     gamma: float
     """Discount factor of the running return whose spread scales the rewards."""
     steps: int
-    """Environment steps of one `sample`: exactly this number; with whole episodes, at least this
-    number."""
+    """Environment steps of one `sample`: exactly this number; at least this number with whole
+    episodes, several agents or an environment that calls the trainer."""
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     """CPUs, GPUs and memory of each process."""
     perf: PerfConfig = field(default_factory=PerfConfig)
@@ -94,7 +94,10 @@ class WorkerSpec:
 
     @property
     def keeps_environments(self) -> bool:
-        """True if checkpoints contain the environments, and with them the running episodes."""
+        """True if checkpoints contain the environments, and with them the running episodes.
+
+        That is so at the levels of exactness A (their state) and B (replay of their actions).
+        """
         return self.environment.env_level in EXACT
 
     @property

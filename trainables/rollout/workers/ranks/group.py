@@ -47,7 +47,7 @@ class RankGroup(WorkerSet):
     """Child processes that sample and learn with averaged gradients, ranks 0 … k-1.
 
     `specs` has one specification for each. A rank waits at most `timeout_s` seconds for the others
-    in one exchange.
+    in one exchange. Creating the object starts the processes and joins them to a group.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class RankGroup(WorkerSet):
     def sample_and_learn(self, *request: Any) -> list[Learnt]:
         """Let each rank sample and learn with the arguments `request` of `Rank.sample_and_learn`.
 
-        Returns the ranks' results by index. Raises WorkerError if a rank failed, or the ranks'
-        weights are no longer equal.
+        Returns the ranks' results by index. Raises TrainableError if a rank failed for good, and
+        WorkerError if the ranks' weights are no longer equal; all ranks are killed before.
         """
         if not self._recovery.recreate_failed_workers:
             learnt = list(self._ask("iterate", constant_args(*request)).values())
@@ -89,16 +89,22 @@ class RankGroup(WorkerSet):
         return learnt
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Send `state`, the weights and optimiser of a policy, to every rank."""
+        """Load `state`, the weights and optimiser of a policy, in every rank."""
         self._ask("load_policy", constant_args(state))
 
     def sample(self) -> list[Sample]:
-        """Return one sample of each rank, without learning from it."""
+        """Return one sample of each rank, by index, without learning from it.
+
+        Raises WorkerError if a rank's sample has not the size and shapes that were requested.
+        """
         samples = self._ask("sample", constant_args())
         return [checked(one, self._specs[index]) for index, one in samples.items()]
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Restore the states that `get_state` returned; a group that has ended is started again."""
+        """Restore the states that `get_state` returned; a group that has ended is started again.
+
+        Raises ConfigError unless there is one state for each rank.
+        """
         require_as_many(states, len(self._specs))
         if not self._processes:
             self._start()
@@ -107,8 +113,10 @@ class RankGroup(WorkerSet):
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Call ``method(*args(rank))`` in each rank, and return the answers by rank.
 
-        If a rank fails, the group is restarted and the call repeated, as far as the settings allow.
-        Raises TrainableError if a rank failed, and the group may not be restarted or failed again.
+        If a rank fails, the group is restarted and the call repeated, as far as the settings allow;
+        each restart is counted in `restarts` and logged as a warning. Raises TrainableError if a
+        rank failed, and the group may not be restarted or failed again. All ranks are killed before
+        any exception is raised.
         """
         first: TrainableError | None = None
         for attempt in range(MAX_WORKER_FAILURE_RETRIES + 1):
@@ -179,7 +187,7 @@ class RankGroup(WorkerSet):
     def _start(self) -> None:
         """Start the processes, and join them to a torch process group that meets over a file.
 
-        A port could be taken by another program.
+        A port could be taken by another program. The file's temporary folder is deleted afterwards.
         """
         self._processes = []
         for spec in self._specs:
@@ -202,7 +210,7 @@ class RankGroup(WorkerSet):
                 self._ask_once(method, self._restoring_args[method])
 
     def _kill(self) -> None:
-        """Kill the processes of all ranks."""
+        """Kill the processes of all ranks; none is left in `_processes`."""
         for rank in self._processes:
             rank.kill()
         self._processes = []
@@ -235,7 +243,8 @@ def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -
 def _cause(error: ExchangeError, waiting: dict[int, ChildProcess]) -> TrainableError:
     """Return the error of a rank in `waiting` that failed, if any, or else `error` itself.
 
-    An ExchangeError of one rank is often only the consequence of another rank's death.
+    An ExchangeError of one rank is often only the consequence of another rank's death. Each rank's
+    answer is waited for up to `CAUSE_S` seconds, and read.
     """
     for rank in waiting.values():
         if not connection.wait(rank.ends, CAUSE_S):

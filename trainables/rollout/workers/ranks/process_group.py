@@ -38,6 +38,9 @@ def setup_torch_data_parallel(
 ) -> None:
     """Make this process a rank of the torch process group that meets at `url`.
 
+    Waits until all ranks have joined, at most `timeout_s` seconds. Sets the environment variable
+    ``GLOO_SOCKET_IFNAME`` to the loopback interface.
+
     Args:
         policy: policy whose gradients are summed over all ranks from now on.
         url: ``file://`` or ``tcp://`` url, the same for all ranks.

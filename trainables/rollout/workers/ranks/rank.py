@@ -23,7 +23,7 @@ class Learnt:
     """The result of one rank's round of learning."""
 
     sample: Sample
-    """The sample without its fragments, which stay in the rank."""
+    """The sample without its fragments, which stay in the rank; it counts their steps."""
     info: dict[str, float]
     """Statistics of the learner, equal on all ranks."""
     digest: str
@@ -46,13 +46,17 @@ class Rank(RolloutWorker):
         self.policy = self.learner.policy
         self.stream = rng.generator(spec.seed, "minibatch", spec.index)
         self.latest: Sample
-        """The sample that was last learnt from."""
+        """The sample that was last learnt from; not set before the first `sample_and_learn`."""
         self._learning_log = OneTimeLog(f"worker {spec.index}", is_on=spec.index == 0)
 
     def setup_torch_data_parallel(
         self, url: str, rank: int, world_size: int, backend: str, timeout_s: float
     ) -> None:
-        """Join the torch process group of all ranks, as the function of the same name."""
+        """Join the torch process group of all ranks; the policy's gradients are summed over them.
+
+        Arguments and errors are those of the function of the same name in
+        `trainables.rollout.workers.ranks.process_group`.
+        """
         from trainables.rollout.workers.ranks.process_group import setup_torch_data_parallel
 
         setup_torch_data_parallel(self.policy, url, rank, world_size, backend, timeout_s)
@@ -67,6 +71,9 @@ class Rank(RolloutWorker):
     ) -> tuple[dict[str, float], int]:
         """Collect one batch, and learn from it in gradient steps that all ranks take together.
 
+        Stores the sample in `latest`, draws minibatches with `stream`, and changes the learner's
+        policy, not the acting one. Blocks until the other ranks take the same steps.
+
         Args:
             expected_batch_size: number of rows of this rank's batch, valid or not.
             num_sgd_iter: number of epochs.
@@ -79,6 +86,7 @@ class Rank(RolloutWorker):
 
         Raises:
             WorkerError: the batch has another size, so the ranks' steps would not match.
+            ExchangeError: another rank is gone or too late.
         """
         self.latest = sample = self.sample()
         size = sum(fragment.valid.size for fragment in sample.fragments)
@@ -121,7 +129,7 @@ class Rank(RolloutWorker):
         rng.set_generator_state(self.stream, state["minibatch"])
 
     def close(self) -> None:
-        """Close the environments, and leave the group."""
+        """Close the environments, and leave the torch process group of the ranks."""
         super().close()
         from trainables.rollout.workers.ranks.process_group import leave_group
 
@@ -158,7 +166,7 @@ class RankServer(WorkerServer):
         return self.iterate(*request), self.get_state()
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Load `state`, the weights and optimiser of the trainer's policy."""
+        """Load `state`, weights and optimiser of the trainer's policy, into the learning policy."""
         self.worker.policy.set_state(state)
 
     def setup_torch_data_parallel(self, *group: Any) -> None:

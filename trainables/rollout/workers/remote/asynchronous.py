@@ -49,7 +49,9 @@ class AsyncWorkers(ChildWorkers):
     def sample(self) -> list[Sample]:
         """Wait for samples, of any workers, with at least `batch_size` rows, and return them.
 
-        Afterwards each child is asked for another sample, with the current weights.
+        They are in the order of arrival; samples of before the latest other request come first.
+        Afterwards each idle child is asked for another sample, with the current weights. Raises
+        TrainableError if a child failed and is neither replaced nor left out, or none is left.
         """
         samples: list[Sample] = []
         rows = 0
@@ -79,7 +81,10 @@ class AsyncWorkers(ChildWorkers):
         self._early_samples = []
 
     def close(self) -> None:
-        """End all children at the same time; their running samples are dropped."""
+        """End all children at the same time; their running samples are dropped.
+
+        Waits some seconds for each to finish its sample; one that does not end in time is killed.
+        """
         for process in self._processes:
             process.ask_to_end()
         for process in self._processes:
@@ -98,14 +103,18 @@ class AsyncWorkers(ChildWorkers):
     def _next_samples(self) -> list[Sample]:
         """Return a list of one sample: a stored one, or else the next that arrives.
 
-        The list is empty if the child failed and is left out.
+        The list is empty if the child failed and is left out. Raises the child's error if failures
+        are not ignored.
         """
         if self._early_samples:
             return [self._early_samples.pop(0)]
         return list(self._answers(SupervisedWorker.receive, [self._first_ready()]).values())
 
     def _first_ready(self) -> SupervisedWorker:
-        """Wait until a sampling child answers, dies or exceeds its time limit, and return it."""
+        """Wait until a sampling child answers, dies or exceeds its time limit, and return it.
+
+        Of several, it is the one that was asked first.
+        """
         ends = {end: child for child in self._sampling_children for end in child.process.ends}
         lefts = [child.seconds_left() for child in self._sampling_children]
         least = min((left for left in lefts if left is not None), default=None)

@@ -76,7 +76,7 @@ class RecoveryConfig(Section):
 class SupervisedWorker:
     """The child process of one worker; it is replaced when it fails, if the settings say so.
 
-    Each request is `send`, then `receive` or `metrics`.
+    Each request is `send`, then `receive` or `metrics`. Creating the object starts the process.
     """
 
     def __init__(self, spec: WorkerSpec, config: RecoveryConfig) -> None:
@@ -95,8 +95,8 @@ class SupervisedWorker:
     def send(self, method: str, *args: Any) -> None:
         """Ask the child for ``worker.method(*args)`` without waiting.
 
-        No error is raised if the child is gone: `receive` notices that. A late answer to an earlier
-        request is received first.
+        No error is raised if the child is gone: `receive` notices that. If its metrics are late,
+        they are received first, and the episodes kept for the next `metrics`.
         """
         if self._is_late:
             self._is_late = False
@@ -109,7 +109,8 @@ class SupervisedWorker:
     def receive(self) -> Any:
         """Wait for the answer to the request and return it, from a replacement if necessary.
 
-        Raises TrainableError if the child failed and may not be replaced, or not again.
+        A sample is decompressed, and refused if it has not the requested size. Raises
+        TrainableError if the child failed and may not be replaced, or not again.
         """
         try:
             return self._answer()
@@ -173,7 +174,10 @@ class SupervisedWorker:
         ) from first
 
     def _replace(self) -> None:
-        """Kill the child, start a new one in the state from before the request, and ask again."""
+        """Kill the child, start a new one in the state from before the request, and ask again.
+
+        Raises TrainableError if the new one fails before it is asked.
+        """
         self.process.kill()
         self.process = self._start_child()
         method, _ = self._request
@@ -191,6 +195,7 @@ class SupervisedWorker:
         """Send the request to the child.
 
         With `recreate_failed_workers` a sample is asked for together with the state after it.
+        Raises WorkerError if the child is gone.
         """
         method, args = self._request
         keeps = method in SAMPLING and self.config.recreate_failed_workers
@@ -199,7 +204,9 @@ class SupervisedWorker:
     def _answer(self) -> Any:
         """Wait for and return the child's answer to the request; a sample is decompressed, checked.
 
-        Stores what a replacement would need. Raises TrainableError if the child failed.
+        Stores what a replacement would need. A state also gets the late episodes as ``unsent``,
+        ``set_state`` drops them, and ``change_policies`` changes `spec`. Raises TrainableError if
+        the child failed.
         """
         method, args = self._request
         answer = self.process.receive(self._patience(method, *args))

@@ -20,7 +20,10 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 class WorkerServer:
-    """The object in a rollout worker's process, whose methods the trainer calls."""
+    """The object in a rollout worker's process, whose methods the trainer calls.
+
+    Creating it seeds the process's global random streams and makes the worker.
+    """
 
     worker_class: ClassVar[type[RolloutWorker]] = RolloutWorker
 
@@ -54,7 +57,8 @@ class WorkerServer:
     ) -> Any:
         """Load weights, filters and variables, and return a sample collected with them.
 
-        It has its episodes and the `version` of the weights.
+        It has its episodes and the `version` of the weights, and is compressed if so set. Anything
+        but a sample is returned as it is, for the trainer to refuse.
         """
         self.worker.set_global_vars(global_vars)
         self.worker.sync(weights, filters)
@@ -76,7 +80,7 @@ class WorkerServer:
         return self.sample(), self.get_state()
 
     def take_metrics(self) -> list[RolloutMetrics]:
-        """Return the episodes that were not sent yet, in the order of their end."""
+        """Return the episodes that were not sent yet, in the order of their end; each only once."""
         ended, self._unsent_episodes = self._unsent_episodes, []
         return ended
 
@@ -105,7 +109,7 @@ class WorkerServer:
         return {**state, "global_streams": rng.capture_global()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned."""
+        """Restore the state that `get_state` returned, with the process's global random streams."""
         self._unsent_episodes = [RolloutMetrics(**one) for one in state["unsent"]]
         self.worker.set_state(state)
         rng.restore_global(state["global_streams"])
@@ -120,7 +124,8 @@ def start_worker(
 ) -> ChildProcess:
     """Start and return the child process of the worker that `spec` describes.
 
-    `patience` is the time limit for its start, `server` the class of the object in the process.
+    The process makes the worker at its first request. `patience` is the longest time that a message
+    to or from it may be stuck half sent, `server` the class of the object in the process.
     """
     name = f"rollout worker {spec.index}"
     return ChildProcess(name, server, (spec,), patience, spec.resources, spec.logs)

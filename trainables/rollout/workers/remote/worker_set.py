@@ -26,7 +26,8 @@ class ChildWorkers(WorkerSet):
     """Workers in child processes, indices 0 … k-1, each with its specification.
 
     Workers that failed and were left out have no answers and no state (None in `get_state`). The
-    episodes of all workers together are waited for `metrics_timeout_s` seconds.
+    episodes of all workers together are waited for at most `metrics_timeout_s` seconds. Creating
+    the object starts the processes.
     """
 
     def __init__(
@@ -48,10 +49,10 @@ class ChildWorkers(WorkerSet):
         return [child.process for child in self._children]
 
     def sample(self) -> list[Sample]:
-        """Return one sample of each worker, collected at the same time.
+        """Return one sample of each worker that was not left out, collected at the same time.
 
         Episodes arrive after the samples, so that a child that is slow to send them delays no
-        other; late ones are part of the next sample.
+        other; if they are late, the sample has `is_late`, and the next one has them.
         """
         samples: dict[int, Sample] = self._ask("sample", constant_args())
         for child in self._children:
@@ -68,7 +69,8 @@ class ChildWorkers(WorkerSet):
     def set_state(self, states: Sequence[Any]) -> None:
         """Restore the states that `get_state` returned, with the same number of workers.
 
-        Workers without a state are left out; workers that were left out since are started again.
+        Workers without a state are killed and left out; workers that were left out since are
+        started again. Raises ConfigError for another number of states.
         """
         require_as_many(states, len(self._specs))
         for child in [c for c in self._children if states[c.spec.index] is None]:
@@ -95,7 +97,8 @@ class ChildWorkers(WorkerSet):
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Call ``method(*args(index))`` in all children at the same time; return index → answer.
 
-        Raises the errors of `_handle_failures`, and WorkerError if no child is left.
+        Raises the first error of a child if failures are not ignored, and WorkerError if no child
+        is left.
         """
         if not self._children:
             raise self._no_worker_error(None)
@@ -111,7 +114,7 @@ class ChildWorkers(WorkerSet):
         """Receive with `receive` the answer of each of `children` (None for all), asked before.
 
         Returns index → answer; a child that failed and is left out has none. All answers are read
-        before an error is raised.
+        before an error is raised, which is so if failures are not ignored or no child is left.
         """
         answers: dict[int, Any] = {}
         failed: dict[int, Exception] = {}
@@ -127,7 +130,8 @@ class ChildWorkers(WorkerSet):
     def _handle_failures(self, failed: Mapping[int, Exception]) -> None:
         """Leave out children that failed (index → error) if ``ignore_worker_failures`` is set.
 
-        Otherwise the first error is raised. Raises WorkerError if no child is left.
+        Each is killed, and logged as a warning. Otherwise the first error is raised. Raises
+        WorkerError if no child is left.
         """
         first = next(iter(failed.values()))
         if not self._recovery.ignore_worker_failures:
