@@ -64,6 +64,10 @@ def check(
 ) -> Report:
     """Measure an environment and return a report on it, as plain data; for `sweep check-env`.
 
+    Makes environments and plays them; the global random streams are preserved. The entries `COSTS`
+    are None if no policy can use its spaces. A call that hangs in this process, not in the child
+    that measures exactness, ends the process with a message.
+
     Args:
         env: a gymnasium id, or package.module:Name.
         steps: environment steps of each measurement of speed; a slow environment makes fewer.
@@ -97,7 +101,11 @@ def check(
 
 
 def _describe(config: EnvironmentConfig) -> Report:
-    """Return entries of a report: names, spaces, time limit, breaches of gymnasium's rules."""
+    """Make an environment; return entries of a report: names, spaces, time limit, breaches.
+
+    Breaches are sentences about gymnasium's rules. The environment is played for them, and closed.
+    Raises ConfigError if it cannot be made.
+    """
     announce_call()
     with closing(make_raw_env(config)) as env:
         return {
@@ -111,7 +119,10 @@ def _describe(config: EnvironmentConfig) -> Report:
 
 
 def _unsupported(inquiry: Inquiry) -> str:
-    """Return the reason why no policy can use the environment's spaces; empty if one can."""
+    """Return the reason why no policy can use the environment's spaces; empty if one can.
+
+    Also a reason why it cannot be made. Raises Hangs if a call does not return in time.
+    """
     try:
         inquiry.inspect()
     except Hangs:
@@ -124,7 +135,8 @@ def _unsupported(inquiry: Inquiry) -> str:
 def _with_masks(config: EnvironmentConfig, inspection: Inspection) -> EnvironmentConfig:
     """Return settings that read action masks from observations, if every agent has one there.
 
-    An environment may refuse actions that its mask forbids.
+    Else, or if an environment cannot be made with them, returns `config` itself. An environment may
+    refuse actions that its mask forbids.
     """
     every = [one.raw for one in inspection.agents.values()] or [inspection.spaces.raw]
     if not all(isinstance(one, Dict) and MASK in one.spaces for one in every):
@@ -138,9 +150,10 @@ def _with_masks(config: EnvironmentConfig, inspection: Inspection) -> Environmen
 
 
 def _breaches(env: Env) -> list[str]:
-    """Return the breaches of gymnasium's rules that gymnasium's own checker finds.
+    """Return the breaches of gymnasium's rules that gymnasium's own checker finds, as sentences.
 
-    Empty for several agents, for which those rules do not hold; their steps are checked one by one.
+    The checker plays the environment. Mere suspicions (`GUESS`) and repetitions are left out. Empty
+    for several agents, for which those rules do not hold; their steps are checked one by one.
     """
     if isinstance(env, AgentsEnv):
         return []
@@ -167,7 +180,11 @@ def _level(measured: Measured | None) -> Report:
 
 
 def _costs(config: EnvironmentConfig, steps: int) -> Report:
-    """Return entries of a report: speeds of one and of `WIDTH` environments, costs of saving."""
+    """Return the entries `COSTS` of a report: speeds of one and of `WIDTH` environments, of saving.
+
+    About `steps` environment steps are made for each speed. The costs of saving are None unless the
+    environment's running episode can be restored.
+    """
     made, level = resolve(config)
     report: Report = dict.fromkeys(COSTS)
     for name, width in (("steps_per_s", 1), (f"steps_per_s_in_{WIDTH}", WIDTH)):
@@ -181,7 +198,8 @@ def _costs(config: EnvironmentConfig, steps: int) -> Report:
 def _speed(envs: VectorEnv, ticks: int) -> float:
     """Step all environments `ticks` times with random actions; return environment steps per second.
 
-    It ends early after `LONGEST_S`.
+    They are reset first, and each step counts once per environment. It ends early after
+    `LONGEST_S`.
     """
     seeds = list(range(envs.sub_env_count))
     actions = _drawn(envs, seeds, ticks)
@@ -200,7 +218,7 @@ def _speed(envs: VectorEnv, ticks: int) -> float:
 def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
     """Return random actions (N, …) for each of `ticks` steps, drawn in advance.
 
-    With action masks the steps are made here once, from these reset `seeds`, to learn the masks.
+    With action masks the environments are reset with `seeds` and stepped here, to learn the masks.
     """
     drawing = [actions_for_one(envs, i) for i in range(envs.count)]
     if not drawing[0].are_masked:
@@ -215,9 +233,9 @@ def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
 
 
 def _saving(envs: VectorEnv) -> Report:
-    """Return entries of a report: size of an environment's state, times to save and restore it.
+    """Return entries of a report: size of the environments' state, times to save and restore it.
 
-    Sizes are in bytes, times in ms.
+    Sizes are in bytes, times in ms. The state is restored once.
     """
     state = envs.get_state()
     packed = pack(state)
@@ -230,14 +248,20 @@ def _saving(envs: VectorEnv) -> Report:
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    """Return the duration of a call, without the time in which other programs had the core."""
+    """Call `act`; return its seconds, without those in which other programs had the core.
+
+    They are at least `SHORTEST_S`.
+    """
     began = _running_time()
     act()
     return max(_running_time() - began, SHORTEST_S)
 
 
 def _running_time() -> float:
-    """Return the time of a clock that stops while this thread waits for a core, seconds."""
+    """Return the time of a clock that stops while this thread waits for a core, seconds.
+
+    On systems that do not count the waiting, the clock does not stop.
+    """
     try:
         text = Path("/proc/thread-self/schedstat").read_text(encoding="ascii")
         return time.perf_counter() - int(text.split()[1]) / 1e9

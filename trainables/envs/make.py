@@ -211,7 +211,7 @@ class EnvSpaces:
     action: spaces.Space[Any]
     """Action space of the environment itself, of any kind."""
     raw: spaces.Space[Any]
-    """Observation space of the environment itself, of any kind."""
+    """Observation space of the environment itself, of any kind; with its action mask, if used."""
     preprocessor_path: str | None = None
     """Path ``package.module:Name`` of a user's preprocessor, or None."""
     connectors: tuple[Named, ...] = ()
@@ -259,7 +259,9 @@ class EnvSpaces:
     def make_steps(self) -> tuple[list[Connector], list[Connector]]:
         """Return new connectors: users' ones, before the filter, and those after the filter.
 
-        The latter add the previous action and reward to a row.
+        The latter add the previous action and reward to a row, if `previous` says so. Raises
+        ConfigError if a user's connector cannot be made, or an observation is an image to which
+        nothing can be added.
         """
         before = make_named(self.connectors, self.observation, self.action)
         box, behind = before[-1].observation_space if before else self.observation, []
@@ -280,7 +282,9 @@ class EnvSpaces:
     ) -> Connectors:
         """Return the whole list of steps between environment and policy.
 
-        Arguments of `Connectors`.
+        `name` is the source of observations in errors. The filter is shared, not copied. `clip` and
+        `normalize` say whether actions are clipped to their bounds, and spread from -1 to 1 over
+        them. With `exact`, rows stay float64 where the filter needs that.
         """
         return Connectors(self, name, observation_filter, clip, normalize, exact)
 
@@ -308,12 +312,16 @@ def make_env(
 ) -> Env:
     """Make one environment; its observations and actions have the environment's own form.
 
+    With the setting `action_mask`, each observation is a Dict that ends with the mask. Several
+    agents are wrapped as one `gymnasium.Env`.
+
     Args:
         context: its place among workers and environments; by default the first.
         learning: False for evaluation, where an Atari episode is the whole game.
 
     Raises:
-        ConfigError: there is no such environment, or it cannot be made from `env_config`.
+        ConfigError: there is no such environment, it cannot be made from `env_config`, or it has no
+            such masks.
     """
     env = make_raw_env(config, context, learning)
     if isinstance(env.observation_space, agents.AgentsSpace):
@@ -327,7 +335,8 @@ def make_connector(
 ) -> EnvConnector:
     """Return the object that converts an environment's observations to arrays, and rows to actions.
 
-    The spaces are the environment's own. Raises ConfigError if no policy can use them.
+    The spaces are the environment's own; for several agents there is a converter for each. Raises
+    ConfigError if no policy can use the observations, or actions of a Tuple or Dict.
     """
     if isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace):
         each = {a: make_connector(config, one, action.of[a]) for a, one in observation.of.items()}
@@ -357,7 +366,9 @@ def make_raw_env(
 ) -> Env:
     """Make one environment, even if no policy can use its spaces; raises ConfigError if impossible.
 
-    `context` is passed to its creator, None for none. `learning` is False for an evaluation.
+    A vector environment is made with size 1, several agents are wrapped as one environment, and one
+    that calls the trainer is replaced by a stand-in that only has its spaces. `context` is its
+    place among workers, None for the first. `learning` is False for an evaluation.
     """
     spec = gymnasium.registry.get(config.env)
     only_vector = config.is_native and (spec is None or spec.entry_point is None)
@@ -423,7 +434,10 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
 
 
 def is_vector_only(config: EnvironmentConfig) -> bool:
-    """Return whether ``env`` names a class of vector environments, which has no single ones."""
+    """Return whether ``env`` names a class of vector environments, which has no single ones.
+
+    Imports the class; raises ConfigError if that fails.
+    """
     if compiled.is_compiled(config.env):
         return False
     found = registry.find(config.env)
@@ -435,9 +449,10 @@ def is_vector_only(config: EnvironmentConfig) -> bool:
 
 
 def has_equal_native_form(config: EnvironmentConfig) -> bool:
-    """Return whether the native vector environment steps exactly as separate environments do.
+    """Return whether the native vector environment is known to step as separate environments do.
 
-    So they may be exchanged without a change of results.
+    Apart from random numbers they may then be exchanged. False for all but CartPole with arguments
+    that both forms take.
     """
     spec = gymnasium.registry.get(config.env)
     if spec is None or registry.find(config.env) is not None or spec.additional_wrappers:
@@ -458,9 +473,8 @@ def _make_checked(
 ) -> Any:
     """Make the environment, or a vector environment of `num_envs`.
 
-    Raises ConfigError if that fails.
-
-    `learning` is False for an environment of an evaluation.
+    Raises ConfigError if that fails, whatever the environment raised. `learning` is False for an
+    environment of an evaluation.
     """
     if compiled.is_compiled(config.env):
         return _make_compiled(config.env, context)
@@ -489,7 +503,7 @@ def checked_spaces(
 ) -> EnvSpaces:
     """Return an environment's spaces as policies see them.
 
-    ConfigError if no policy can use them.
+    Raises ConfigError if no policy can use them, or for an environment of several agents.
     """
     if isinstance(observation, agents.AgentsSpace):
         raise needs_policies(config, list(observation.of))
@@ -564,7 +578,10 @@ def _from_package(env: str) -> str:
 
 
 def has_deepmind_wrappers(config: EnvironmentConfig) -> bool:
-    """Return whether the environment is an Atari game in DeepMind's wrappers."""
+    """Return whether the environment is an Atari game that the settings put in DeepMind's wrappers.
+
+    False with a preprocessor of the user's own.
+    """
     wanted = (
         config.preprocessor_pref == "deepmind" and config.observation_settings.preprocessor is None
     )
@@ -577,7 +594,8 @@ def _creator(
     """Return a function without arguments that makes the environment that ``env`` names.
 
     It makes a vector environment of `num_envs` if given. `learning` is False for an evaluation.
-    Raises ConfigError if nothing has this name.
+    Finding it may import its module, or register Atari's games. Raises ConfigError if nothing has
+    this name.
     """
     env = config.env
     creator = registry.find(env)
@@ -616,7 +634,7 @@ def _creator(
 def _make_compiled(name: str, config: Mapping[str, Any]) -> Env:
     """Make a `gymnasium.Env` of an environment that is a function of JAX arrays.
 
-    Raises ConfigError if JAX is not installed.
+    Raises ConfigError if JAX is not installed, or there is no such environment.
     """
     try:
         from trainables.envs.compiled.gymnasium_env import make_gymnasium_env
@@ -638,14 +656,14 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; arguments and results as in gymnasium."""
+        """Start an episode; arguments and results as in gymnasium, but the info is empty."""
         super().reset(seed=seed)
         return self._only_observation(self.vector.reset(seed=seed, options=options)[0]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make one step, as in gymnasium.
 
-        At an episode's end the observation is the true last one.
+        At an episode's end the observation is the true last one. The info is always empty.
         """
         sent: Any = create_empty_array(self.action_space)
         sent = concatenate(self.action_space, [action], sent)

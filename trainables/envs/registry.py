@@ -63,7 +63,10 @@ class EnvContext(dict[str, Any]):
     def copy_with_overrides(
         self, env_config: Mapping[str, Any] | None = None, **indices: Any
     ) -> "EnvContext":
-        """Return a copy with another `env_config` or indices; None leaves a value as it is."""
+        """Return a copy with another `env_config` or other attributes; None leaves one as it is.
+
+        `indices` are attribute → value, of `worker_index`, `vector_index`, `remote`, `num_workers`.
+        """
         given = {name: value for name, value in indices.items() if value is not None}
         return EnvContext(self if env_config is None else env_config, **{**vars(self), **given})
 
@@ -71,7 +74,8 @@ class EnvContext(dict[str, Any]):
 def register_env(name: str, creator: Creator) -> None:
     """Register a class or function as the environment `name`, which precedes gymnasium's ids.
 
-    Raises ConfigError if it is not callable.
+    This holds in this process, and replaces an earlier registration of the name. Raises ConfigError
+    if it is not callable.
     """
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")
@@ -95,9 +99,11 @@ def to_name(env: Any) -> Any:
     """Convert a value of the setting ``env`` to a string.
 
     Classes, functions and entry points of installed packages become their dotted path. Without one,
-    a class is registered by its name, and a function by a generated name.
+    a class is registered by its name, and a function by a generated name. Other strings stay as
+    they are.
 
-    Raises ValueError if it is not a string, class or function; the message says what is expected.
+    Raises ValueError if it is not a string, class or function, or if two packages declare the name;
+    the message says what is expected.
     """
     if isinstance(env, str):
         return env if ":" in env or env in _creators else _installed(env)
@@ -148,8 +154,8 @@ def importable_path(name: str) -> str:
 def call_creator(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
     """Call an environment's class or function, and return the environment.
 
-    It gets `env_config` as one dict or as keyword arguments, as its signature demands, and
-    `keywords`.
+    It gets `context`, which is `env_config`, as one dict or as keyword arguments, as its signature
+    demands, and `keywords`. An exception that it raises may get a note about its one argument.
     """
     takes = _takes_context(creator, keywords)
     name = takes.name if takes else ""

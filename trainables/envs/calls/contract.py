@@ -47,7 +47,8 @@ class EnvChecker:
         """Check the five values that the environment's `step` returned, and return them.
 
         The reward becomes a float, the flags bools, and the observation is passed through
-        `observe`. Raises EnvContractError for a wrong value.
+        `observe`. Raises EnvContractError for a wrong value; observations of other spaces than Box
+        are left to `observe`.
         """
         try:
             observation, reward, terminated, truncated, info = returned
@@ -74,7 +75,8 @@ class EnvChecker:
     def reset(self, returned: Any) -> Any:
         """Check what the environment's `reset` returned; return the observation, after `observe`.
 
-        Raises EnvContractError for a wrong value.
+        The info is dropped. Raises EnvContractError for a wrong value; observations of other spaces
+        than Box are left to `observe`.
         """
         if returned is None:
             raise EnvContractError(
@@ -104,9 +106,10 @@ class EnvChecker:
         )
 
     def convert(self, observation: Any, method: str) -> Array:
-        """Return an observation of another type as an array (*O); `method` returned it.
+        """Return an observation of another type as an array (*O), in its own dtype.
 
-        Raises EnvContractError if its shape is another or its dtype cannot be cast to the space's.
+        Errors say that `method` returned it. Raises EnvContractError if its shape is another or its
+        dtype cannot be cast to the space's.
         """
         expected = f"shape {self._shape} and dtype {self._dtype}, as {self._space} promises"
         try:
@@ -161,7 +164,10 @@ def _wrong_step(returned: Any) -> EnvContractError:
 
 
 def _as_float(reward: Any) -> float:
-    """Return a reward as a float; raises EnvContractError if it is not one real number."""
+    """Return a reward as a float; raises EnvContractError if it is not one real number.
+
+    Arrays of one number, integers and bools are accepted.
+    """
     array = (
         np.asarray(reward) if isinstance(reward, int | np.number | np.bool | np.ndarray) else None
     )

@@ -39,14 +39,18 @@ _logged: ContextVar[set[str] | None] = ContextVar("logged", default=None)
 
 
 def describe_fault(error: BaseException) -> str:
-    """Return a verb phrase on what the environment did, such as ``raised ValueError: …``."""
+    """Return a verb phrase on what the environment did, such as ``raised ValueError: …``.
+
+    For a `Fault` it is the error's own message.
+    """
     return str(error) if isinstance(error, Fault) else f"raised {type(error).__name__}: {error}"
 
 
 def close(env: Closable, name: str | None = None) -> None:
     """Close an environment; an exception is not raised, but logged in one line.
 
-    The line calls the environment `name`, or by its class.
+    The line calls the environment `name`, or by its class. Inside `logging_once`, each exception is
+    logged only the first time.
     """
     try:
         env.close()
@@ -61,7 +65,10 @@ def close(env: Closable, name: str | None = None) -> None:
 
 @contextlib.contextmanager
 def closing(env: C, name: str | None = None) -> Iterator[C]:
-    """Yield an environment, and close it when the block ends; exceptions of `close` are logged."""
+    """Yield an environment, and close it when the block ends; exceptions of `close` are logged.
+
+    The log calls the environment `name`, or by its class.
+    """
     try:
         yield env
     finally:

@@ -50,6 +50,6 @@ def checked_picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
 
 
 def frames_per_second(env: Any) -> float:
-    """Return the frame rate of an environment's pictures, 1/s."""
+    """Return the frame rate in an environment's metadata, 1/s; `FPS` if it declares none."""
     fps = env.metadata.get("render_fps")
     return float(fps) if isinstance(fps, int | float) and fps > 0 else FPS

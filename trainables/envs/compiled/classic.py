@@ -21,15 +21,21 @@ class CartPole:
         self.limit = limit
 
     def begin(self, key: Array) -> Array:
-        """Return a random state with the pole almost upright."""
+        """Return a random state (4,) with the pole almost upright.
+
+        It holds the cart's position and speed, the pole's angle and angular velocity.
+        """
         return random.uniform(key, (4,), minval=-0.05, maxval=0.05)
 
     def observe(self, state: Array) -> Array:
-        """Return the state itself."""
+        """Return the state (4,) itself."""
         return state
 
     def step(self, state: Array, action: Array) -> StepResult:
-        """Push the cart for 0.02 seconds; the motion is integrated by Euler's method."""
+        """Push the cart left (0) or right (1) for 0.02 seconds, in one step of Euler's method.
+
+        The reward is 1; a pole that tilts or a cart that leaves the track terminates the episode.
+        """
         x, speed, angle, turning = state
         force = jnp.where(action == 1, 10.0, -10.0)
         cos, sin = jnp.cos(angle), jnp.sin(angle)
@@ -52,16 +58,19 @@ class Pendulum:
         self.limit = limit
 
     def begin(self, key: Array) -> Array:
-        """Return a random angle with a small angular velocity."""
+        """Return a random state (2,): any angle, and a small angular velocity."""
         high = jnp.array([jnp.pi, 1.0])
         return random.uniform(key, (2,), minval=-high, maxval=high)
 
     def observe(self, state: Array) -> Array:
-        """Return cosine and sine of the angle, and the angular velocity."""
+        """Return cosine and sine of the angle, and the angular velocity, (3,)."""
         return jnp.stack([jnp.cos(state[0]), jnp.sin(state[0]), state[1]])
 
     def step(self, state: Array, action: Array) -> StepResult:
-        """Apply the torque for 0.05 seconds."""
+        """Apply the torque (1,), clipped to its bounds, for 0.05 seconds.
+
+        The reward is negative: the cost of angle, speed and torque. No step terminates the episode.
+        """
         angle, turning = state
         torque = jnp.clip(action[0], -2.0, 2.0)
         off = (angle + jnp.pi) % (2 * jnp.pi) - jnp.pi
@@ -79,16 +88,19 @@ class MountainCar:
         self.limit = limit
 
     def begin(self, key: Array) -> Array:
-        """Return the car at rest in the valley."""
+        """Return a state (2,) with the car at rest, at a random place in the valley."""
         at = random.uniform(key, (), minval=-0.6, maxval=-0.4)
         return jnp.stack([at, jnp.zeros_like(at)])
 
     def observe(self, state: Array) -> Array:
-        """Return position and speed."""
+        """Return the state itself: position and speed, (2,)."""
         return state
 
     def step(self, state: Array, action: Array) -> StepResult:
-        """Push the car left, not at all, or right."""
+        """Push the car left (0), not at all (1), or right (2).
+
+        The reward is -1; the top of the hill terminates the episode.
+        """
         at, speed = state
         speed = speed + (action - 1) * 0.001 + jnp.cos(3 * at) * -0.0025
         speed = jnp.clip(speed, -0.07, 0.07)
@@ -106,17 +118,20 @@ class Acrobot:
         self.limit = limit
 
     def begin(self, key: Array) -> Array:
-        """Return a random state with both links hanging almost at rest."""
+        """Return a random state (4,), angles and angular velocities, hanging almost at rest."""
         return random.uniform(key, (4,), minval=-0.1, maxval=0.1)
 
     def observe(self, state: Array) -> Array:
-        """Return cosine and sine of both angles, and the angular velocities."""
+        """Return cosine and sine of both angles, and the angular velocities, (6,)."""
         first, second, *turning = state
         angles = [jnp.cos(first), jnp.sin(first), jnp.cos(second), jnp.sin(second)]
         return jnp.stack([*angles, *turning])
 
     def step(self, state: Array, action: Array) -> StepResult:
-        """Apply a torque of -1, 0 or 1 for 0.2 seconds, in one Runge-Kutta step."""
+        """Apply a torque of -1, 0 or 1, for action 0, 1 or 2, for 0.2 seconds (Runge-Kutta).
+
+        The reward is -1; with the tip above the line it is 0, and the episode is terminated.
+        """
         torque = action.astype(jnp.float32) - 1.0
 
         def slope(at: Array) -> Array:
@@ -136,7 +151,7 @@ class Acrobot:
 
 
 def _acrobot_slope(state: Array, torque: Array) -> Array:
-    """Return the derivative (4,) of Acrobot's state by time, as in Sutton & Barto's book."""
+    """Return the derivative (4,) of Acrobot's state (4,) by time, as in Sutton & Barto's book."""
     first, second, turning1, turning2 = state
     gravity, mass, length, centre, inertia = 9.8, 1.0, 1.0, 0.5, 1.0
     d1 = (

@@ -50,7 +50,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Start an episode; arguments and results as in gymnasium."""
+        """Start an episode; arguments and results as in gymnasium, without options or infos."""
         super().reset(seed=seed)
         key = self.np_random.integers(0, 2**32, 2, dtype=np.uint32)
         with _on_cpu():
@@ -59,7 +59,10 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return np.asarray(observation), {}
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """Make one step; arguments and results as in gymnasium."""
+        """Make one step; arguments and results as in gymnasium, without infos.
+
+        The episode is truncated at the environment's own time limit.
+        """
         dtype = np.int32 if isinstance(self.action_space, spaces.Discrete) else np.float32
         with _on_cpu():
             given = _step(self._env, self._state, np.asarray(action, dtype))
@@ -93,13 +96,19 @@ def _on_cpu() -> Any:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _begin(env: Environment, key: Array) -> tuple[Array, Array]:
-    """Return the first state (S,) and observation (D,) of an episode, compiled."""
+    """Return the first state (S,) and observation (D,) of an episode, compiled for each `env`.
+
+    `key` is a random key as two numbers of uint32.
+    """
     state = env.begin(jax.random.wrap_key_data(key))
     return state, env.observe(state)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step(env: Environment, state: Array, action: Array) -> tuple[Array, Array, Array, Array]:
-    """Return next state, observation, reward, and whether the episode was terminated; compiled."""
+    """Return next state (S,), observation (D,), reward, and whether the episode was terminated.
+
+    The time limit is not applied. Compiled for each `env`.
+    """
     moved = env.step(state, action)
     return moved.state, env.observe(moved.state), moved.reward, moved.terminated

@@ -51,12 +51,15 @@ class GymnaxEnv:
         self.action_space = _actions(self._env.action_space(own))
 
     def reset(self, key: Array) -> tuple[Array, Any]:
-        """Return the first observation and state of an episode, drawn with a random key."""
+        """Return the first observation (D,) and gymnax's state of an episode, drawn with a key."""
         observation, state = self._env.reset_env(key, self._params)
         return self._vector(observation), state
 
     def step(self, key: Array, state: Any, action: Array) -> tuple[Array, Any, Array, Array]:
-        """Return observation, next state, reward, and whether the episode was terminated."""
+        """Return observation (D,), next state, reward, and whether the episode was terminated.
+
+        The time limit is not applied; the state keeps its dtypes.
+        """
         given = self._env.step_env(key, state, action, self._params)
         observation, after, reward, terminated, _ = given
         # A state must keep its dtypes; gymnax's numbers are Python's until the first step.
@@ -71,7 +74,7 @@ class GymnaxEnv:
         )
 
     def _vector(self, observation: Any) -> Array:
-        """Return an observation as a vector of float32."""
+        """Return an observation as a vector (D,) of float32; one of n choices becomes one-hot."""
         if (count := getattr(self._seen, "n", None)) is not None:
             return jax.nn.one_hot(observation, count)
         return jnp.ravel(jnp.asarray(observation, jnp.float32))

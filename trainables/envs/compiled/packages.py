@@ -10,7 +10,8 @@ from trainables.errors import ConfigError, NotImportable, nearest
 def import_package(module: str, value: str, distributions: str) -> Any:
     """Import and return a module of an optional package.
 
-    Raises ConfigError about `value` of ``env``, with the `distributions` to install, if that fails.
+    Raises ConfigError about `value` of ``env`` if that fails. `distributions` are arguments of pip
+    that install the package, for the message.
     """
     try:
         return import_module(module)
@@ -21,9 +22,9 @@ def import_package(module: str, value: str, distributions: str) -> Any:
 
 
 def check_name(name: str, known: Iterable[str], value: str, place: str) -> None:
-    """Raise ConfigError about `value` of ``env`` if `name` is not among the `known` ones.
+    """Raise ConfigError about `value` of ``env`` if `name` is not among the `known` names.
 
-    These are found at `place` in the package, which the message names.
+    The message says that they are found at `place` in the package, and names a similar one.
     """
     names = sorted(known)
     if name not in names:

@@ -49,13 +49,17 @@ class PhysicsEnv:
         self.action_space = spaces.Box(-1.0, 1.0, (int(env.action_size),))
 
     def reset(self, key: Array) -> tuple[Array, Any]:
-        """Return the first observation and state of an episode, drawn with a random key."""
+        """Return the first observation (D,) and state of an episode, drawn with a random key."""
         # The state keeps the key as plain numbers, of which states consist.
         state = self._env.reset(random.key_data(key))
         return self._observation(state), state
 
     def step(self, _: Array, state: Any, action: Array) -> tuple[Array, Any, Array, Array]:
-        """Return observation, next state, reward, and whether the episode was terminated."""
+        """Return observation (D,), next state, reward, and whether the episode was terminated.
+
+        The first argument, a random key, is ignored: the state has one. The time limit is not
+        applied.
+        """
         after = self._env.step(state, action)
         # A state must keep its dtypes, which a package may widen in the first step.
         after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state)
@@ -72,10 +76,12 @@ def make_brax(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
     """Return an environment of brax.
 
     Args:
+        name: name in brax, such as ``ant``.
         config: arguments of the environment, such as ``backend``, and ``episode_length``.
 
     Raises:
-        ConfigError: brax is missing, or has no such environment or argument.
+        ConfigError: brax is missing, or has no such environment or argument; or ``episode_length``
+            is no number of steps.
     """
     value = f"brax:{name}"
     envs = import_package("brax.envs", value, "brax")
@@ -93,6 +99,7 @@ def make_playground(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
     """Return an environment of MuJoCo Playground.
 
     Args:
+        name: name in Playground, such as ``CheetahRun``.
         config: settings that differ from Playground's; names of nested ones contain dots.
 
     Raises:
@@ -121,7 +128,7 @@ def make_playground(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
 
 
 def _checked_limit(limit: Any) -> int:
-    """Return a time limit in environment steps; ConfigError if it is none."""
+    """Return a time limit in environment steps; ConfigError if it is no whole number from 1."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise ConfigError(f"env_config.{_LIMIT}", limit, "a whole number of at least 1")
     return limit

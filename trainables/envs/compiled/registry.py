@@ -34,8 +34,10 @@ class EnvKey(NamedTuple):
 def key_of(name: str, config: Mapping[str, Any]) -> EnvKey | None:
     """Return the settings of an environment of compiled programs; None if `name` is none of these.
 
+    Names of gymnasium's classic control need no prefix. The environment is not made.
+
     Raises:
-        ConfigError: it takes no such ``env_config``.
+        ConfigError: it takes no such ``env_config``, or that is no JSON data.
     """
     if name not in classic.KNOWN and not is_compiled(name):
         return None
@@ -53,7 +55,8 @@ def make(key: EnvKey) -> Environment:
     """Return the environment that these settings name; the same object for equal settings.
 
     Raises:
-        ConfigError: there is no such environment, or it does not fulfil the contract.
+        ConfigError: there is no such environment, it cannot be made from its ``env_config``, or it
+            does not fulfil the contract.
     """
     kind, name = ("jax", key.name) if key.name in classic.KNOWN else key.name.split(":", 1)
     config = json.loads(key.config)

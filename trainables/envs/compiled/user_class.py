@@ -122,7 +122,7 @@ class UserEnvironment:
     def _checked_observations(self) -> spaces.Box:
         """Return the class's observation space.
 
-        Raises ConfigError if it is not a Box of one vector.
+        Raises ConfigError if it is not a Box, or a Box without numbers.
         """
         space = getattr(self._made, "observation_space", None)
         if not isinstance(space, spaces.Box) or not all(space.shape):
@@ -133,7 +133,7 @@ class UserEnvironment:
     def _checked_actions(self) -> tuple[int, tuple[tuple[float, ...], tuple[float, ...]]]:
         """Return the number of choices (0 for real numbers), and the bounds of real numbers.
 
-        Raises ConfigError for any other action space.
+        Raises ConfigError for any action space but a Discrete from 0 or a Box with finite bounds.
         """
         space = getattr(self._made, "action_space", None)
         if isinstance(space, spaces.Discrete) and space.start == 0:
@@ -147,8 +147,8 @@ class UserEnvironment:
     def _checked_reset(self) -> tuple[Any, Sequence[Any]]:
         """Return the tree structure of the user's states, and the shape and dtype of each array.
 
-        Raises ConfigError unless `reset` returns an observation and a state of at most 32-bit
-        numbers.
+        Raises ConfigError unless `reset` returns an observation of its space's shape, and a state
+        of at most 32-bit numbers.
         """
         given = self._traced("reset", self._made.reset, _any_key())
         if not isinstance(given, tuple) or len(given) != 2:
@@ -164,7 +164,11 @@ class UserEnvironment:
         return structure, leaves
 
     def _check_step(self) -> None:
-        """Raise ConfigError unless `step` returns what it has to."""
+        """Raise ConfigError unless `step` returns observation, state, reward and terminated.
+
+        The observation must have its space's shape, the state the form that `reset` gave it, and
+        the others must be one number each.
+        """
         space = self._made.action_space
         like = jax.ShapeDtypeStruct(space.shape, jnp.int32 if self.choices else jnp.float32)
         state = jax.tree.unflatten(self._structure, self._leaves)

@@ -53,8 +53,9 @@ SHORTER = 3
 def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[str]]:
     """Test whether a copy of two environments, restored from their state, behaves equally.
 
-    Returns the reason if it does not, else "", and the names of attributes that cannot be saved.
-    `restarts` is True if failed environments are replaced.
+    Returns the reason if it does not, or why the test raised, else "", and the names of attributes
+    that cannot be saved. `restarts` is True if failed environments are replaced. Changes the global
+    random streams. Raises ConfigError if the environment cannot be made.
     """
     envs = VectorConfig(restart_failed_sub_environments=restarts)
     announce_call()
@@ -140,7 +141,11 @@ class Episodes:
         self._seeds = [_seed("episode", i) for i in range(EPISODES)]
 
     def chance_failure(self) -> str:
-        """Return the reason if equal seeds and actions do not give equal episodes; else ""."""
+        """Return the reason if equal seeds and actions do not give equal episodes; else "".
+
+        Also if playing changes values that all copies of the environment share. The other tests
+        need this one first: it decides how many steps they make.
+        """
         first, second = self._make(), self._make()
         self._random_steps = _shortened(first.observation_space, EPISODE_STEPS)
         expected = {seed: self._play(first, seed)[0] for seed in self._seeds}
@@ -153,7 +158,10 @@ class Episodes:
         return _leak(before, _shared_values(self._config))
 
     def replay_failure(self) -> str:
-        """Return the reason if an episode continues differently after its replay; else ""."""
+        """Return the reason if an episode continues differently after its replay; else "".
+
+        Call `chance_failure` first. Changes the global random streams.
+        """
         original, replayed = self._make(), self._make()
         _, observations = self._play(original, self._seeds[0])
         saved = copy.deepcopy(original.get_state())
@@ -172,7 +180,8 @@ class Episodes:
     def memory_failure(self) -> str:
         """Return words about what an environment carries from one episode to the next; else "".
 
-        A new environment, as level B makes for each episode, would lose it.
+        A new environment, as level B makes for each episode, would lose it. Call `chance_failure`
+        first.
         """
         with _made_env(self._config) as fresh, _made_env(self._config) as used:
             for i in range(EPISODES):
@@ -188,12 +197,15 @@ class Episodes:
         )
 
     def close(self) -> None:
-        """Close all environments."""
+        """Close all environments that were made; errors are only logged."""
         for sub_env in self._sub_envs:
             close(sub_env)
 
     def _traces(self, env: Env) -> traces.Traces:
-        """Reset an environment with a fixed seed; return fingerprints of the values inside it."""
+        """Reset an environment with a fixed seed; return fingerprints of the values inside it.
+
+        Its spaces and the global random streams are seeded first.
+        """
         rng.seed_global(SEED, "memory")
         seed_spaces(env, SEED)
         announce_call()
@@ -213,9 +225,10 @@ class Episodes:
         return made
 
     def _play(self, sub_env: ReplayableEnv, seed: int) -> tuple[list[str], Any]:
-        """Play an episode with this seed and random actions.
+        """Play an episode with this seed and random actions, and into the next ones if it ends.
 
-        Returns fingerprints of all results, and the last observation.
+        Seeds the global random streams. Returns fingerprints of all results, and the last
+        observation.
         """
         rng.seed_global(seed, "measure")
         sub_env.seed_spaces(seed)
@@ -241,7 +254,8 @@ class Episodes:
 def rendering_failure(config: EnvironmentConfig) -> str:
     """Return the reason if rendering changes an environment's behaviour; else "".
 
-    Also empty if the environment behaves randomly anyway.
+    Also empty if the environment behaves randomly anyway, or raises. Seeds the global random
+    streams.
     """
     try:
         unseen = _play_watched(config, lambda _: None)
@@ -258,7 +272,8 @@ def rendering_failure(config: EnvironmentConfig) -> str:
 def _play_watched(config: EnvironmentConfig, watch: Callable[[Env], object]) -> list[str]:
     """Play with random actions in a new environment, and return fingerprints of all results.
 
-    `watch` is called with the environment before each step, for example to render it.
+    `watch` is called with the environment before each step, for example to render it. Seeds the
+    global random streams; the environment is closed.
     """
     rng.seed_global(SEED, "looked at")
     with _made_env(config) as env:
@@ -321,13 +336,13 @@ def _leak(before: traces.Traces, after: traces.Traces) -> str:
 
 
 def _listed(paths: Sequence[str]) -> str:
-    """Return the first three of these paths as text for a message."""
+    """Return the first three of these paths as text for a message, and the number of the others."""
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return ", ".join(paths[:3]) + more
 
 
 def _shortened(space: spaces.Space[Any], steps: int) -> int:
-    """Return the number of steps to compare: fewer than `steps` if observations are large."""
+    """Return the number of steps to compare: a third of `steps` if observations are large."""
     return steps // SHORTER if np.prod(space.shape or ()) > LARGE_OBSERVATION else steps
 
 

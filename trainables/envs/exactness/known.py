@@ -50,7 +50,8 @@ EXACT_STATE: Mapping[str, _Registered] = {
 def known_level(config: EnvironmentConfig) -> Measured | None:
     """Return the exactness of an environment that was measured in advance, such as CartPole-v1.
 
-    Returns None if it must be measured: others, other versions, or settings that might change it.
+    It is level A, also for each environment that is a function of JAX arrays. Returns None if it
+    must be measured: others, other versions, or settings that might change it.
     """
     if is_compiled(config.env):  # pure functions: the one array of the state is all of it
         return Measured("A") if config.env_level in ("auto", "A") else None
@@ -71,7 +72,10 @@ def _is_registered_so(name: str, expected: _Registered) -> bool:
 
 
 def _is_plain(config: EnvironmentConfig) -> bool:
-    """Return whether all settings that might change the environment's exactness have defaults."""
+    """Return whether all settings that might change the environment's exactness have defaults.
+
+    False if `env_level` asks for B or C.
+    """
     free: dict[str, Any] = {name: getattr(config, name) for name in _FREE}
     plain = EnvironmentConfig(env=config.env, **free)
     asked = config.env_level in ("auto", "A")

@@ -99,9 +99,10 @@ def _is_texts(value: object) -> bool:
 def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     """Measure in this process how exactly an environment can be restored.
 
-    Makes environments for it and plays them, twice with pauses if that is needed; the global
-    streams are preserved. With `env_level` A or B only that level is tried. `restarts` is True if
-    failed environments are replaced.
+    Makes environments for it and plays them; the global streams are preserved. With signs of
+    chance, such as threads or a clock, it is measured twice more, with pauses, and the weakest
+    level counts. With `env_level` A or B only that level is tried. `restarts` is True if failed
+    environments are replaced.
 
     Raises ConfigError if the environment cannot be made.
     """
@@ -170,9 +171,10 @@ def _children() -> int:
 
 
 def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
-    """Measure the level once, the best one first.
+    """Measure the level once, the best one first; seeds the global random streams.
 
-    `restarts` is True if failed environments are replaced.
+    A native vector environment is never at B. `restarts` is True if failed environments are
+    replaced.
     """
     rng.seed_global(SEED, "measure")
     reasons: list[str] = []
@@ -193,7 +195,11 @@ def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
 
 
 def _measure_episodes(config: EnvironmentConfig) -> tuple[Level, str]:
-    """Return level B and "" if episodes can be replayed; else C or D, and the reason."""
+    """Return level B and "" if episodes can be replayed; else C or D, and the reason.
+
+    D is for an environment that is random in itself. Anything raised means C. If `env_level` asks
+    for B, values that an environment carries from episode to episode are not looked for.
+    """
     with contextlib.closing(Episodes(config)) as episodes:
         try:
             if why_not := episodes.chance_failure():

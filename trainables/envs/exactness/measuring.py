@@ -123,9 +123,11 @@ def measure_once(config: EnvironmentConfig, subject: str, find: Callable[[], T])
 
 
 def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
-    """Measure in this process how exactly an environment can be restored, once per settings.
+    """Measure how exactly an environment can be restored, once per settings in this process.
 
-    `restarts` is True if failed environments are replaced, also during the measurement.
+    A child process measures, if one can; known levels are not measured. `restarts` is True if
+    failed environments are replaced, also during the measurement. Raises ConfigError if a call
+    hangs; without a child this process then ends.
     """
     with contextlib.closing(Inquiry(config, restarts)) as inquiry:
         return inquiry.measured()
@@ -209,7 +211,9 @@ class Inquiry:
     def inspect(self) -> Inspection:
         """Return what the environment declares, such as its spaces; waits for the child process.
 
-        Raises ConfigError if it cannot be made, a call hangs, or no policy can use its spaces.
+        If there is no child, or it cannot make the environment, that is made here, once per
+        process. Raises ConfigError if it cannot be made, a call hangs, or no policy can use its
+        spaces.
         """
         self._wait_for_others()
         try:
@@ -226,7 +230,9 @@ class Inquiry:
     def measured(self) -> Measured:
         """Return how exactly the environment can be restored; waits for the measurement.
 
-        It is kept in this process and in the shared file. Raises ConfigError if a call hangs.
+        It is kept in this process and in the shared file, and a slow one is logged. Level C if two
+        children died. Without a child it is made here, where a call that hangs ends the process.
+        Raises ConfigError if a call hangs in a child.
         """
         self._wait_for_others()
         if self._found is None:
@@ -240,7 +246,7 @@ class Inquiry:
     def as_data(self) -> dict[str, Any]:
         """Return name of the settings → measurement, as JSON data for trials with equal settings.
 
-        Empty before `measured`, or if the settings have no such name.
+        Empty if nothing was measured or known yet, or if the settings have no such name.
         """
         if self._found is None or self._name is None:
             return {}
@@ -252,7 +258,10 @@ class Inquiry:
         self._file.close()
 
     def _begin(self) -> None:
-        """Read the measurement from the shared file; if it has none, start a child."""
+        """Read the measurement from the shared file; if it has none, start a child.
+
+        Raises Hangs if the process for which this one waited found that a call hangs.
+        """
         with self._releasing_page():
             self._found = self._file.read(self._config)
         if self._found is None:
@@ -261,7 +270,8 @@ class Inquiry:
     def _wait_for_others(self) -> None:
         """Wait until the process that measures this environment is done, then read its result.
 
-        Does nothing if no other process measured it at the start. Called as late as possible.
+        If it left none, a child is started here. Does nothing if no other process measured it at
+        the start, or after the first call. Called as late as possible.
         """
         if self._file.busy:
             with self._releasing_page():
@@ -286,9 +296,9 @@ class Inquiry:
             )
 
     def _start_child(self) -> "_Child | None":
-        """Start a child that measures.
+        """Start a child that measures, and return it.
 
-        None if the settings cannot be sent or no process may start.
+        Returns None if the settings cannot be sent or no process may start.
         """
         packed = _pack(self._config, self._restarts)
         # A daemon may start no process, and nobody may where loky is not installed.
@@ -438,7 +448,7 @@ class _SharedFile:
                 self._waited = self.busy = True
 
     def wait(self) -> None:
-        """Wait for the lock: until no other process measures."""
+        """Wait for the lock: until no other process measures. Sets `busy` to False."""
         self.busy = False
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -462,7 +472,10 @@ class _SharedFile:
         return Measured.of_data(content)
 
     def write(self, result: Measured | Hangs) -> None:
-        """Write the measurement, or the message that a call hangs, and release the lock."""
+        """Write the measurement, or the message that a call hangs, and release the lock.
+
+        Does nothing if the lock is released already. Errors of writing are ignored.
+        """
         if self._descriptor < 0:
             return
         data = {"hangs": result.hint} if isinstance(result, Hangs) else result.as_data()
@@ -530,7 +543,7 @@ class _Child:
     def seen(self) -> Inspection | None:
         """Wait for what the environment declares; None if it cannot be made in the child.
 
-        Raises ConfigError if a call hangs, _Died if the child died.
+        A second call returns the same. Raises ConfigError if a call hangs, _Died if the child died.
         """
         if self._inspection is None:
             self._read_until(Inspection)
@@ -549,7 +562,8 @@ class _Child:
     def _read_until(self, last_kind: type[Inspection] | type[Measured]) -> Measured | None:
         """Read the child's messages until one of class `last_kind`, and keep an Inspection.
 
-        Returns a `Measured` if that is the last one; else None, also if the child raised.
+        Returns a `Measured` if that is the last one; else None, also if the child raised. The child
+        is killed before an exception is raised.
 
         Raises:
             ConfigError: a call of the environment hangs.

@@ -24,8 +24,8 @@ class RandomActions:
     Args:
         observation: the environment's own observation space.
         action: its own action space; a copy is used.
-        as_rows: True to return a Tuple or Dict action as a row of numbers, as vector environments
-            take it.
+        as_rows: True to return a masked Tuple or Dict action as a row of numbers, as vector
+            environments take it; unmasked ones are samples of `action`.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class RandomActions:
     def draw(self, observation: Any) -> Any:
         """Return the next action; `observation` is the latest one, whose mask is obeyed.
 
-        With None, any action may be drawn. With several agents it is agent → action.
+        With None, any action may be drawn. With several agents it is agent → action, for all of
+        them.
         """
         if self._agents:
             shown = observation["observations"] if isinstance(observation, Mapping) else {}
@@ -72,7 +73,8 @@ class RandomActions:
     def _valid(self, action: Any, mask: Array) -> Array:
         """Return an action as a row, (1,) or (1, K), with invalid choices drawn again.
 
-        `mask` (A,) has an entry for each choice of all columns.
+        `mask` (A,) has an entry for each choice of all columns. A column without a valid choice
+        stays as it is.
         """
         layout = layout_of(self._action)
         row = rows_of(self._action, [action])

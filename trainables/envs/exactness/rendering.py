@@ -19,8 +19,9 @@ from trainables.errors import ConfigError
 def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
     """Check that an environment can be rendered without effect; return its frame rate, 1/s.
 
-    Raises ConfigError, about the setting `key` with this `value`, if it cannot draw, or behaves
-    differently while it is drawn.
+    Makes environments and plays them; the process ends if a call hangs. Raises ConfigError, about
+    the setting `key` with this `value`, if it cannot draw, or behaves differently while it is
+    drawn.
     """
     with watched(config):
         _check_mode(config, key, value)
@@ -39,7 +40,11 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
 
 
 def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
-    """Raise ConfigError, about the setting `key`, if the environment has no such render mode."""
+    """Raise ConfigError, about the setting `key`, if the environment cannot draw in its mode.
+
+    That is ``render_mode`` of `env_config`, else the one of pictures, which `record_env` demands.
+    MuJoCo's environments also need a screen. Makes and closes an environment.
+    """
     named = config.env_config.get("render_mode", MODE)
     if key == "record_env" and named != MODE:
         hint = f"remove it: {key} draws the environment that it records"
@@ -56,7 +61,10 @@ def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
 
 
 def _check_picture(env: Env, config: EnvironmentConfig, key: str, value: bool | str) -> None:
-    """Raise ConfigError, about the setting `key`, if ``render()`` raises or returns no picture."""
+    """Raise ConfigError, about the setting `key`, if ``render()`` raises or returns no picture.
+
+    None and bools, of an environment that draws elsewhere, are refused only for `record_env`.
+    """
     try:
         returned = draw(env)
     except Exception as error:

@@ -48,7 +48,10 @@ NO_TRACE = (
 
 
 def object_values(sub_env: Any) -> Traces:
-    """Return fingerprints of the values in one environment's objects, this library's excepted."""
+    """Return fingerprints of the values in one environment's objects, except gymnasium's wrappers.
+
+    At most `MAX_VALUES` are recorded.
+    """
     walk = _Walk()
     for layer in _all_layers(sub_env):
         if not type(layer).__module__.startswith(f"{LIBRARY}.wrappers"):
@@ -58,7 +61,11 @@ def object_values(sub_env: Any) -> Traces:
 
 
 def class_values(sub_env: Any) -> Traces:
-    """Return fingerprints of the values in an environment's classes and its package's modules."""
+    """Return fingerprints of the values in an environment's classes and its package's modules.
+
+    Classes and modules of gymnasium, `trainables` and Python itself are left out. At most
+    `MAX_VALUES` are recorded.
+    """
     walk = _Walk()
     for layer in _all_layers(sub_env):
         for kind in type(layer).__mro__:
@@ -72,9 +79,10 @@ def class_values(sub_env: Any) -> Traces:
 
 
 def hints_of_chance(sub_env: Any) -> list[str]:
-    """Return the names of modules such as random, of those in `CHANCE`, that it may draw from.
+    """Return the standard modules by which an environment may depend on chance, such as ``time``.
 
-    They are found in the global names of the environment's package.
+    They are those of `CHANCE` in the global names of the environment's package, sorted, without
+    leading underscores.
     """
     packages = {_package(one) for name in _modules(sub_env) for one in _source_modules(name)}
     return sorted({package.lstrip("_") for package in packages & CHANCE})
@@ -108,7 +116,10 @@ def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _modules(sub_env: Any) -> set[str]:
-    """Return the modules of an environment's classes, and those of its package that they import."""
+    """Return the names of its classes' modules, and of those of its package that they import.
+
+    Without gymnasium's and this package's own.
+    """
     waiting = [type(layer).__module__ for layer in _all_layers(sub_env)]
     packages = {_package(name) for name in waiting} - {LIBRARY, "trainables"}
     names: set[str] = set()
@@ -152,17 +163,18 @@ class _Walk:
         self._seen: dict[int, Any] = {}  # the values as well: an identity is free when they are
 
     def visit_names(self, path: str, names: Mapping[Any, Any], depth: int = 0) -> None:
-        """Record the fingerprints of the values of `names` below `path`.
+        """Record the fingerprints of the values of `names` below `path` in `found`.
 
-        `depth` is the number of containers around them.
+        `depth` is the number of containers around them; values that are too deep are left out.
         """
         for name, value in names.items():
             self._visit(f"{path}.{name}", value, depth)
 
     def _visit(self, path: str, value: Any, depth: int) -> None:
-        """Record a value's fingerprint under `path`, or descend into the value.
+        """Record a value's fingerprint under `path` in `found`, or descend into the value.
 
-        `depth` is the number of containers around it.
+        Does nothing for code, for a value that was visited before, at too great a depth, or once
+        `MAX_VALUES` are recorded. `depth` is the number of containers around it.
         """
         if isinstance(value, NO_TRACE) or len(self.found) >= MAX_VALUES or depth > MAX_DEPTH:
             return

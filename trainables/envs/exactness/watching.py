@@ -76,7 +76,8 @@ def listening(listener: Callable[[], None]) -> Iterator[None]:
 def watched(config: EnvironmentConfig) -> Iterator[None]:
     """End this process, with a message, if a call of the environment hangs inside the block.
 
-    A call hangs if no `announce_call` follows within the setting ``env_measure_timeout_s``.
+    A thread watches: a call hangs if no `announce_call` follows within the setting
+    ``env_measure_timeout_s``, and the block does not end.
     """
     watch = _Watch(config, threading.get_ident())
     with listening(watch.record_call), watch:
@@ -150,7 +151,10 @@ class _Watch:
         self._watching.join()
 
     def _watch(self) -> None:
-        """Look regularly whether the time limit has passed; the thread's main function."""
+        """End the process when the time limit has passed; the thread's main function.
+
+        It looks regularly, until the watch ends.
+        """
         with _stderr() as descriptor:
             while not self._over.wait(min(1.0, self._limit / LOOKS)):
                 if descriptor >= 0:  # where a call holds the interpreter, this thread cannot run
@@ -163,7 +167,10 @@ class _Watch:
                 faulthandler.cancel_dump_traceback_later()
 
     def _end_process(self) -> NoReturn:
-        """Write the error with the hanging call to standard error, and end the process."""
+        """Write the error with the hanging call to standard error, and end the process at once.
+
+        Its exit code is `EXIT_CODE`; nothing is cleaned up.
+        """
         stack = traceback.extract_stack(sys._current_frames().get(self._thread))
         words = hang_error(self._config, stack, "it was inspected in this process, which ends")
         with contextlib.suppress(OSError):

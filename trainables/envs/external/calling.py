@@ -57,21 +57,22 @@ class _Event:
     """
 
     observations: ByAgent
-    """Observations of the agents that act now, or whose episode ends."""
+    """Agent → observation, of the agents that act now, or whose episode ends."""
     actions: ByAgent | None
-    """Actions that the environment chose itself; None if the policy is to choose."""
+    """Agent → action that the environment chose itself; None if the policy is to choose, or at an
+    end."""
     logps: ByAgent
-    """Log-probabilities of `actions`, as far as the environment knows them."""
+    """Agent → log-probability of its action in `actions`, as far as the environment knows it."""
     ended: str
     """``terminated`` or ``truncated`` for the episode's last event; else empty."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """Sums of rewards since the previous event."""
+    """Agent → sum of rewards since the previous event."""
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Infos since the previous event."""
+    """Agent → info since its previous event, with the entry ``training_enabled``."""
     done: list[str] = field(default_factory=list)
     """Agents that have died since the previous event, while the episode continues."""
     policies: dict[str, str] = field(default_factory=dict)
-    """Policies for which the client asked, to choose actions itself."""
+    """Agent → policy, of agents for which the client asked, to choose actions itself."""
 
     @property
     def asks(self) -> bool:
@@ -111,7 +112,10 @@ class _Episode:
     """`time.monotonic` of the environment's latest call for this episode."""
 
     def add(self, rewards: ByAgent, infos: ByAgent, effects: Iterable[str]) -> None:
-        """Add what the latest actions led to: rewards, infos, and agents that died (`effects`)."""
+        """Add what the latest actions led to: rewards are summed, and infos merged, by agent.
+
+        `effects` are the agents that died: they do not act any more. Sets `last_call_at`.
+        """
         for agent, reward in rewards.items():
             self.rewards[agent] = self.rewards.get(agent, 0.0) + float(reward)
         for agent, info in infos.items():
@@ -122,7 +126,11 @@ class _Episode:
         self.last_call_at = time.monotonic()
 
     def put(self, event: _Event) -> None:
-        """Append an event for the trainer; it gets rewards, infos and deaths since the last one."""
+        """Append an event for the trainer; it gets rewards, infos and deaths since the last one.
+
+        Infos of agents that the event does not concern wait for a later one. The event decides
+        whether the episode is `pending`; its agents are added to `acting`. Sets `last_call_at`.
+        """
         event.rewards, self.rewards = self.rewards, {}
         event.done, self.done = self.done, []
         event.policies = {**self.policies}
@@ -187,7 +195,8 @@ class ExternalEnv:
         """Begin an episode; return its id, a new one if none is given.
 
         With ``training_enabled=False`` the episode counts in the metrics, but nothing is learnt
-        from it. Raises EpisodeError if the id's episode is running.
+        from it. Waits until the trainer has taken all events of an ended episode with this id.
+        Raises EpisodeError if the id's episode is running, SystemExit after `close`.
         """
         episode_id = uuid.uuid4().hex if episode_id is None else episode_id
         with self._lock:
@@ -204,12 +213,20 @@ class ExternalEnv:
         return episode_id
 
     def get_action(self, episode_id: str, observation: Any) -> Any:
-        """Return the policy's action for an observation; blocks until the trainer has chosen it."""
+        """Return the policy's action for an observation; blocks until the trainer has chosen it.
+
+        Raises EpisodeError for an observation outside its space or an episode that is not running,
+        EpisodeLost if it cannot continue, SystemExit after `close`.
+        """
         self.ask(episode_id, observation)
         return self.answer(episode_id)
 
     def log_action(self, episode_id: str, observation: Any, action: Any, logp: Any = None) -> None:
         """Report an action that the environment itself chose, not the policy.
+
+        Blocks while `MOST_QUEUED` steps of the episode wait for the trainer. Raises EpisodeError
+        for a value outside its space or an episode that is not running, EpisodeLost if it cannot
+        continue, SystemExit after `close`.
 
         Args:
             observation: observation for which the action was chosen.
@@ -226,6 +243,9 @@ class ExternalEnv:
     ) -> None:
         """Report a reward of the previous action; several are summed.
 
+        Raises EpisodeError for invalid values, an agent that has not acted, or an episode that is
+        not running, EpisodeLost if it cannot continue, SystemExit after `close`.
+
         Args:
             info: info of the step that the action led to.
             multiagent_done_dict: agent → True if it has died: it acts no more, while the episode
@@ -240,7 +260,10 @@ class ExternalEnv:
     def end_episode(self, episode_id: str, observation: Any, truncated: bool = False) -> None:
         """End an episode with its last observation.
 
-        Truncated agents need a last observation, since their future has a value.
+        Truncated agents need a last observation, since their future has a value. Blocks while
+        `MOST_QUEUED` steps of the episode wait for the trainer. Raises EpisodeError for an invalid
+        observation or an episode that is not running, EpisodeLost if it is lost already, SystemExit
+        after `close`.
         """
         ended = "truncated" if truncated else "terminated"
         self._add_event(episode_id, observation, ended=ended)
@@ -248,7 +271,12 @@ class ExternalEnv:
     # ---- the same without waiting, for servers -----------------------------------------------
 
     def ask(self, episode_id: str, observation: Any) -> None:
-        """Request the policy's action for an observation, without waiting; `answer` returns it."""
+        """Request the policy's action for an observation; `answer` waits for it and returns it.
+
+        Blocks only while `MOST_QUEUED` steps of the episode wait for the trainer. Raises
+        EpisodeError for an invalid observation or an episode that is not running, EpisodeLost if it
+        cannot continue, SystemExit after `close`.
+        """
         self._add_event(episode_id, observation)
 
     def step_episode(
@@ -266,7 +294,8 @@ class ExternalEnv:
         only agent; None for none. The `event` is an ``action`` with its ``logp``, or how the
         episode ``ended``, or nothing, which requests an action.
 
-        Raises Full if too many events wait; then nothing was done.
+        Raises Full if too many events wait, EpisodeError for invalid values or an episode that is
+        not running, EpisodeLost if it cannot continue; then nothing was done.
         """
         brought = self._check_effects(episode_id, reward, info, done)
         self._add_event(episode_id, observation, effects=brought, **event)
@@ -275,7 +304,7 @@ class ExternalEnv:
         """Return agent → its policy in this episode, chosen now for agents that have none yet.
 
         For callers that choose actions themselves. Raises EpisodeError if there is no mapping yet,
-        or if it fails.
+        or if it fails, for an unknown agent, and if the episode is not running.
         """
         with self._lock:
             episode = self._require_running(episode_id)
@@ -295,13 +324,17 @@ class ExternalEnv:
         return episode_id in self._episodes
 
     def is_polled(self, episode_id: str) -> bool:
-        """Return whether the trainer has taken all events of an episode, so that its id is free."""
+        """Return whether no event of an episode waits for the trainer.
+
+        So it is for an ended episode whose id may be used again, and for an unknown one.
+        """
         return episode_id not in self._waiting
 
     def answer(self, episode_id: str, timeout_s: float | None = None) -> Any:
         """Wait for the action that `ask` requested, and return it.
 
-        Raises TimeoutError if there is none within `timeout_s` seconds (None: no limit).
+        Raises TimeoutError if there is none within `timeout_s` seconds (None: no limit),
+        EpisodeError or EpisodeLost if the episode is not running, SystemExit after `close`.
         """
         with self._lock:
             episode = self._require_running(episode_id)
@@ -328,8 +361,9 @@ class ExternalEnv:
     def poll(self) -> Polled:
         """Take the oldest waiting event of each episode; waits up to `POLL_S` seconds for one.
 
-        Called by the trainer's worker. Raises EnvError if the environment's thread raised, or ended
-        although more steps are needed.
+        Called by the trainer's worker. The result is empty if none came. Episodes that were silent
+        for `episode_timeout_s` are given up and reported as lost. Raises EnvError if the
+        environment's thread raised, or ended although more steps are needed.
         """
         with self._lock:
             self._changed.wait_for(
@@ -349,7 +383,7 @@ class ExternalEnv:
     def send_actions(self, actions: Values) -> None:
         """Answer the events of the latest poll that ask for actions: episode → agent → action.
 
-        Actions for other episodes are ignored.
+        Their callers are woken up. Actions for other episodes are ignored.
         """
         with self._lock:
             for episode_id, by_agent in actions.items():
@@ -368,9 +402,10 @@ class ExternalEnv:
         return ASYNC_RESET
 
     def abandon(self, reason: str, episodes: Iterable[Any] | None = None) -> None:
-        """End running episodes, or all for None, as lost for this `reason`.
+        """End the running ones of `episodes`, or all running ones for None, as lost for `reason`.
 
-        The environment's next call for one raises EpisodeLost. Their waiting events are dropped.
+        The environment's next call for one raises EpisodeLost. Waiting events of all of them, also
+        of ended ones, are dropped, and no poll reports them as lost.
         """
         with self._lock:
             for episode_id in list(self._episodes if episodes is None else episodes):
@@ -383,9 +418,10 @@ class ExternalEnv:
                 self._waiting.clear()
 
     def close(self) -> None:
-        """End the environment's thread, waiting up to `CLOSE_S` seconds.
+        """End the environment's thread: its next call, or one that waits, raises SystemExit there.
 
-        A second call does nothing.
+        Waits up to `CLOSE_S` seconds for the thread's end, and logs a warning if it does not end.
+        The thread itself may call this. A second call only waits again.
         """
         with self._lock:
             self._is_closed = True
@@ -405,7 +441,10 @@ class ExternalEnv:
     # ---- inside ------------------------------------------------------------------------------
 
     def _play(self) -> None:
-        """Call `run` and record how it ended; the thread's main function."""
+        """Call `run` and record how it ended; the thread's main function.
+
+        An exception is logged unless the environment was closed, and wakes up all callers.
+        """
         try:
             self.run()
         except SystemExit:
@@ -433,8 +472,10 @@ class ExternalEnv:
     ) -> None:
         """Append an event of an episode for the trainer, and wake the trainer up.
 
-        Waits while too many events of the episode wait; with `effects` (rewards, infos, deaths,
-        which are added first) raises Full instead.
+        Without an `action` and an end, it asks for one. An end (`ended`) removes the episode. Waits
+        while too many events of the episode wait; with `effects` (rewards, infos, deaths, which are
+        added first) raises Full instead. Raises EpisodeError for invalid values or an episode that
+        is not running, EpisodeLost, or SystemExit after `close`.
         """
         event = self._event(episode_id, observation, action, logp, ended)
         with self._lock:
@@ -461,9 +502,9 @@ class ExternalEnv:
                 self._remember(episode_id, "it has ended already")
 
     def _take_events(self) -> Polled:
-        """Remove the oldest event of each episode that has one.
+        """Remove the oldest event of each episode that has one, and the list of lost episodes.
 
-        Return them in RLlib's form of a poll.
+        Return them in RLlib's form of a poll, and wake up callers that wait for room.
         """
         polled = Polled({}, {}, {}, {}, {}, {}, dict(self._lost), {}, {})
         self._lost.clear()
@@ -484,7 +525,11 @@ class ExternalEnv:
         return polled
 
     def _give_up_silent(self) -> None:
-        """End episodes that have made no call for longer than `episode_timeout_s`, as lost."""
+        """End episodes that have made no call for longer than `episode_timeout_s`, as lost.
+
+        Only those that wait for no action and have no event that was not polled. Each is logged as
+        a warning.
+        """
         if (limit := self.episode_timeout_s) is None:
             return
         latest = time.monotonic() - limit
@@ -495,7 +540,10 @@ class ExternalEnv:
                 self._lose(episode_id, why)
 
     def _lose(self, episode_id: str, reason: str) -> None:
-        """End a running episode as lost, drop its events, and wake up its caller."""
+        """End a running episode as lost, drop its events, and wake up its caller.
+
+        The next poll reports it, with the `reason`.
+        """
         episode = self._episodes[episode_id]
         self._remember(episode_id, f"it is lost: {reason}")
         self._waiting.pop(episode_id, None)
@@ -503,14 +551,20 @@ class ExternalEnv:
         episode.changed.notify_all()
 
     def _remember(self, episode_id: str, end: str) -> None:
-        """Remove a running episode, and keep `end`, how it ended, for later error messages."""
+        """Remove a running episode, and keep `end`, how it ended, for later error messages.
+
+        Of ended episodes only the `REMEMBERED` latest ones are kept.
+        """
         del self._episodes[episode_id]
         self._ended[episode_id] = end
         if len(self._ended) > REMEMBERED:
             del self._ended[next(iter(self._ended))]
 
     def _require_running(self, episode_id: str) -> _Episode:
-        """Return a running episode; raises EpisodeLost or EpisodeError if it is not running."""
+        """Return a running episode; raises EpisodeLost or EpisodeError if it is not running.
+
+        If it is not, and the environment was closed, raises SystemExit.
+        """
         episode = self._episodes.get(episode_id)
         if episode is None:
             self._require_open()
@@ -540,7 +594,8 @@ class ExternalEnv:
     ) -> Iterator[tuple[str, str, Any]]:
         """Yield agent, its name in errors, and its value, for each agent in a call's `values`.
 
-        Raises EpisodeError for an unknown agent. `subject` names the value in errors.
+        With one agent, `values` is its value. Raises EpisodeError for an unknown agent, or if
+        `values` of several agents are no dict. `subject` names the value in errors.
         """
         if not self.has_agents:
             yield AGENT, describe_place(episode_id), values
@@ -614,7 +669,8 @@ class ExternalEnv:
     ) -> None:
         """Raise EpisodeError for rewards or deaths of agents that have not acted.
 
-        `brought` are rewards, infos and deaths, as `_check_effects` returned them.
+        `brought` are rewards, infos and deaths, as `_check_effects` returned them. Does nothing if
+        there is only one agent.
         """
         rewards, _, done = brought
         for agent in (*rewards, *done) if self.has_agents else ():

@@ -91,10 +91,11 @@ class LocalPolicy:
         return np.asarray(x @ weight + bias, np.float32)
 
     def decide(self, observation: Any) -> tuple[Any, float | None]:
-        """Draw an action for an observation; return it and its log-probability.
+        """Draw an action for an observation, from this object's own random stream.
 
-        The latter is None if clipping moved the action so far that a server would refuse the
-        number.
+        Return it in the action space's form, real numbers clipped to their bounds, and its
+        log-probability. The latter is None if clipping moved the action so far that a server would
+        refuse the number.
         """
         head = self.head(observation)
         if isinstance(self._space, spaces.Discrete):
@@ -166,21 +167,32 @@ class PolicyClient:
 
     @property
     def action_space(self) -> Any:
-        """Action space, which the server sends; a dict by agent if there are several."""
+        """Action space, a dict by agent if there are several.
+
+        The first access asks the server.
+        """
         return self._hello()[0]
 
     @property
     def observation_space(self) -> Any:
-        """Observation space, which the server sends; a dict by agent if there are several."""
+        """Observation space, a dict by agent if there are several.
+
+        The first access asks the server.
+        """
         return self._hello()[1]
 
     @property
     def _has_agents(self) -> bool:
-        """True if the environment has several agents."""
+        """True if the environment has several agents; the first access asks the server."""
         return not isinstance(self.action_space, spaces.Space)
 
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
-        """Begin an episode; return its id."""
+        """Begin an episode on the server; return its id, a new one if none is given.
+
+        With ``training_enabled=False`` nothing is learnt from the episode. Raises EpisodeError if
+        this client's episode of that id is running, PolicyServerError if the server refuses it or
+        does not answer in time.
+        """
         episode_id = uuid.uuid4().hex if episode_id is None else episode_id
         if episode_id in self._episodes:
             raise EpisodeError(f"episode {episode_id!r} runs already; end it first")
@@ -193,7 +205,13 @@ class PolicyClient:
         return episode_id
 
     def get_action(self, episode_id: str, observation: Any) -> Any:
-        """Return the policy's action for an observation; blocks until it is known."""
+        """Return the policy's action for an observation; blocks until it is known.
+
+        With several agents both are dicts by agent. With local inference this client draws the
+        action, and reports it to the server. Raises EpisodeError if the episode is not running
+        here, EpisodeLost if it cannot continue, PolicyServerError if the server refuses the request
+        or does not answer in time.
+        """
         if self._decides:
             return self._choose_and_log(episode_id, observation)
         seen = encode(self.observation_space, observation)
@@ -203,7 +221,10 @@ class PolicyClient:
     def log_action(self, episode_id: str, observation: Any, action: Any, logp: Any = None) -> None:
         """Report an action that the caller chose, not the policy.
 
-        `logp` is its log-probability when it was chosen, or None if unknown.
+        `logp` is its log-probability when it was chosen, or None if unknown. With several agents
+        all three are dicts by agent. Waits for the server's confirmation. Raises EpisodeError if
+        the episode is not running here, EpisodeLost if it cannot continue, PolicyServerError if the
+        server refuses the request or does not answer in time.
         """
         self._log(episode_id, observation, action, logp)
 
@@ -217,7 +238,7 @@ class PolicyClient:
         """Add a reward of the previous action; it is sent with the episode's next request.
 
         With several agents, `reward` and `info` are dicts by agent; `multiagent_done_dict` has True
-        for those that have died.
+        for those that have died. Raises EpisodeError if the episode is not running here.
         """
         episode, before = self._require_running(episode_id), {}
         by_agent = reward if self._has_agents else {AGENT: reward}
@@ -234,14 +255,20 @@ class PolicyClient:
     def end_episode(self, episode_id: str, observation: Any, truncated: bool = False) -> None:
         """End an episode with its last observation.
 
-        `truncated` is True if it was only cut off, so that its future would have had a value.
+        `truncated` is True if it was only cut off, so that its future would have had a value. Waits
+        for the server's confirmation. Raises EpisodeError if the episode is not running here,
+        EpisodeLost if it cannot continue, PolicyServerError if the server refuses the request or
+        does not answer in time.
         """
         seen = encode(self.observation_space, observation)
         self._call(episode_id, "end", observation=seen, truncated=truncated)
         self._episodes.pop(episode_id, None)
 
     def close(self) -> None:
-        """Close the connection; the server gives up this client's running episodes later."""
+        """Close the connection; the server gives up this client's running episodes later.
+
+        A later call connects again.
+        """
         with self._lock:
             self._disconnect()
 
@@ -260,11 +287,12 @@ class PolicyClient:
         return self._episodes[episode_id]
 
     def _call(self, episode_id: str, call: str, **content: Any) -> dict[str, Any]:
-        """Send a numbered request for an episode, with what was logged since the last.
+        """Send a numbered request for an episode, with the rewards logged since the last.
 
-        Return the answer.
-
-        `call` is its kind, such as ``get_action``; `content` are its further entries.
+        Return the answer. `call` is its kind, such as ``get_action``; `content` are its further
+        entries, of which None is left out. Afterwards nothing is logged any more. Raises
+        EpisodeError if the episode is not running here, EpisodeLost, which ends it here, too, or
+        PolicyServerError.
         """
         episode = self._require_running(episode_id)
         request = {
@@ -292,7 +320,8 @@ class PolicyClient:
     def _choose_and_log(self, episode_id: str, observation: Any) -> Any:
         """Choose the action with this client's own policies, send it to the server, and return it.
 
-        With several agents it is agent → action.
+        With several agents it is agent → action, and the server is asked once for each agent's
+        policy. Newer weights are fetched first.
         """
         if not self._has_agents:
             action, logp = self._local().decide(observation)
@@ -312,7 +341,10 @@ class PolicyClient:
         return actions
 
     def _log(self, episode_id: str, observation: Any, action: Any, logp: Any, **more: Any) -> None:
-        """Send an action that was chosen here; `more` are further entries of the request."""
+        """Send an action that was chosen here, with its observation and log-probability `logp`.
+
+        `more` are further entries of the request.
+        """
         both = encode(self.observation_space, observation), encode(self.action_space, action)
         self._call(episode_id, "log_action", observation=both[0], action=both[1], logp=logp, **more)
 
@@ -344,6 +376,8 @@ class PolicyClient:
     def _request(self, method: str, path: str, body: bytes) -> dict[str, Any]:
         """Send a request until there is an answer, or `timeout_s` has passed; return the answer.
 
+        It is sent again, after a pause, if the connection fails or the server asks for that.
+
         Raises:
             EpisodeLost: the episode cannot continue.
             PolicyServerError: the server refuses it, or gives no answer in time.
@@ -373,9 +407,10 @@ class PolicyClient:
             time.sleep(wait)
 
     def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, float, dict[str, Any]]:
-        """Send a request once.
+        """Send a request once, on a new connection if there is none.
 
         Returns the HTTP status, the seconds to wait before it is repeated, and the answer's JSON.
+        If sending or reading fails, closes the connection and raises OSError or HTTPException.
         """
         try:
             if self._connection is None:

@@ -40,23 +40,23 @@ class Polled(NamedTuple):
     """
 
     observations: Values
-    """Observations on which the policies are to act, or that end an episode."""
+    """Episode → agent → observation, on which its policy is to act, or that ends the episode."""
     rewards: Values
-    """Sums of rewards since the agent's last action."""
+    """Episode → agent → sum of rewards since the agent's last action."""
     terminateds: Values
-    """True for an agent that has died; ``__all__``: True if the episode has ended by itself."""
+    """Episode → agent → True if it has died; ``__all__`` → True if the episode ended by itself."""
     truncateds: Values
-    """True for an agent that was cut off; ``__all__``: True if the episode was cut off."""
+    """Episode → agent → True if it was cut off; ``__all__`` → True if the episode was cut off."""
     infos: Values
-    """Infos since the agent's last action."""
+    """Episode → agent → info since the agent's last action."""
     off_policy_actions: Values
-    """Actions that the environment chose itself for these observations."""
+    """Episode → agent → action that the environment chose itself for this observation."""
     lost: Mapping[Any, str] = {}
     """Episode that cannot continue → reason, a text."""
     logps: Values = MappingProxyType({})
-    """Log-probabilities of off-policy actions, as far as they are known."""
+    """Episode → agent → log-probability of its off-policy action, as far as it is known."""
     policies: Values = MappingProxyType({})
-    """Names of the policies that clients have asked for, to choose actions themselves."""
+    """Episode → agent → name of its policy, if a client asked for it, to choose actions itself."""
 
 
 class SpacesOnlyEnv(gymnasium.Env[Any, Any]):
@@ -90,7 +90,7 @@ class SpacesOnlyEnv(gymnasium.Env[Any, Any]):
         return self.reset()
 
     def close(self) -> None:
-        """Close the environment, or stop it if it is one of RLlib's."""
+        """Call the environment's `close`, else its `stop`; does nothing if it has neither."""
         for name in ("close", "stop"):
             if callable(end := getattr(self.base, name, None)):
                 end()
@@ -98,5 +98,8 @@ class SpacesOnlyEnv(gymnasium.Env[Any, Any]):
 
 
 def calls_trainer(env: Any) -> bool:
-    """Return whether an environment asks the trainer for actions: it is polled, not stepped."""
+    """Return whether an environment asks the trainer for actions: it is polled, not stepped.
+
+    So it is if it has the methods `poll` and `send_actions`.
+    """
     return all(callable(getattr(env, name, None)) for name in ("poll", "send_actions"))

@@ -35,7 +35,9 @@ class PolledEnv:
     def poll(self) -> Polled:
         """Poll until some episode has an event, and return that poll.
 
-        Raises EnvError if none comes within the time limit, or the environment fails.
+        An event is an observation, an end or a lost episode. A poll without one is answered with no
+        actions, and repeated after a pause. Raises EnvError if none comes within the time limit, or
+        the environment fails.
         """
         until = time.monotonic() + self._timeout_s
         while True:
@@ -94,7 +96,10 @@ class PolledEnv:
         return given[env_id]
 
     def _call(self, method: str, *args: Any) -> Any:
-        """Call a method of the environment; raises EnvError if it raises."""
+        """Call a method of the environment; raises EnvError if it raises.
+
+        Errors of `trainables` are raised as they are.
+        """
         try:
             return getattr(self._base, method)(*args)
         except TrainableError:
@@ -104,7 +109,10 @@ class PolledEnv:
 
 
 def ended_episodes(polled: Polled) -> list[Any]:
-    """Return the ids of the episodes that a poll reports as over for all agents."""
+    """Return the ids of the episodes that a poll reports as over for all agents.
+
+    An id may occur twice, for both kinds of ends.
+    """
     both = polled.terminateds, polled.truncateds
     flags = [pair for one in both for pair in one.items()]
     return [env_id for env_id, one in flags if isinstance(one, Mapping) and one.get(ALL)]

@@ -132,7 +132,11 @@ class PolicyServer(ExternalEnv):
         return f"http://{host!s}:{port}"
 
     def start(self) -> None:
-        """Open the port and start to serve in a thread; raises EnvError if no port is free."""
+        """Open the port and start to serve in a thread; a second call does nothing.
+
+        Sets `token`, which is read or made, and logs the address. Raises EnvError if no port is
+        free, TokenError if there is no usable token.
+        """
         if self._http is not None:
             return
         self.token = shared_token(self.config.token_file)
@@ -152,7 +156,7 @@ class PolicyServer(ExternalEnv):
         self._http.serve_forever(poll_interval=0.05)
 
     def close(self) -> None:
-        """Stop answering and release the port."""
+        """Stop answering, release the port, and wait for the thread; a second call does nothing."""
         if self._http is not None and not self._is_closed:
             self._http.shutdown()
             super().close()
@@ -175,7 +179,8 @@ class PolicyServer(ExternalEnv):
     def take_policies(self, version: int, layers: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Set the policies that clients may fetch to choose actions: name → layers.
 
-        Layers are None if clients cannot compute the policy; `version` is that of the weights.
+        Layers are None if clients cannot compute the policy; `version` is that of the weights. Does
+        nothing if it is the present version.
         """
         if version != self._policies[0]:
             self._policies = (
@@ -201,7 +206,8 @@ class PolicyServer(ExternalEnv):
     def handle_call(self, body: bytes) -> dict[str, Any]:
         """Execute the request in the JSON `body`, about one episode, and return the answer.
 
-        Raises Refused.
+        Waits up to the setting `answer_s` for the trainer's action, if it asks for one. Raises
+        Refused, with the HTTP status, for any mistake, and if the request must be repeated.
         """
         try:
             request = strict_json.parse(body)
@@ -224,7 +230,8 @@ class PolicyServer(ExternalEnv):
     def _handle(self, client: str, request: dict[str, Any], digest: bytes) -> dict[str, Any]:
         """Execute a client's parsed request, unless it is a repeated one, and return the answer.
 
-        `digest` is the SHA-256 of its body. Raises Refused.
+        `digest` is the SHA-256 of its body. Raises Refused, EpisodeError, EpisodeLost, or
+        SystemExit after `close`.
         """
         if unknown := sorted(request.keys() - KEYS):
             raise Refused(400, f"unknown key {shorten(unknown[0])}; known: {', '.join(KEYS)}")
@@ -252,7 +259,8 @@ class PolicyServer(ExternalEnv):
     ) -> None:
         """Execute a request if it is the episode's next one; a repeated one is not executed again.
 
-        Raises Refused for any other number, or a repeated number with another `digest`.
+        Raises Refused for any other number, a repeated number with another `digest`, or while the
+        trainer has not answered the request before; and what `_take` raises.
         """
         number, expected = request["number"], remote.number + 1
         if number == remote.number:
@@ -294,7 +302,10 @@ class PolicyServer(ExternalEnv):
             return remote
 
     def _take(self, remote: _Remote, episode_id: str, request: dict[str, Any]) -> None:
-        """Execute a request of any kind; one that is refused changes nothing."""
+        """Execute a request of any kind; one that is refused changes nothing.
+
+        Raises Refused, EpisodeError or EpisodeLost.
+        """
         call = request["call"]
         if call == "start":
             enabled = _flag(request, "training_enabled", default=True)
@@ -321,7 +332,7 @@ class PolicyServer(ExternalEnv):
     def _step(self, episode_id: str, request: dict[str, Any]) -> None:
         """Report a request's observation, reward and action, or the end, to the trainer.
 
-        Raises Refused for invalid values, or if too many events wait.
+        Raises Refused or EpisodeError for invalid values, Refused if too many events wait.
         """
         call, place = request["call"], f"episode {episode_id}"
         observation = decode(
@@ -346,9 +357,9 @@ class PolicyServer(ExternalEnv):
             raise Refused(429, str(error)) from None
 
     def _bind(self, episode_id: str, agents: Any) -> None:
-        """Choose a policy for each of these agents in the episode.
+        """Choose a policy for each of these agents in the episode, unless it has one.
 
-        Refused unless they are a list.
+        Raises Refused unless they are a list of some, or if the environment has only one agent.
         """
         if not (self.has_agents and isinstance(agents, list) and agents):
             allowed = "a list of agents" if self.has_agents else "absent: there is one agent"
@@ -360,7 +371,7 @@ class PolicyServer(ExternalEnv):
     def _require_bound(self, episode_id: str, claimed: Any) -> None:
         """Raise Refused if a client's action is by another policy than the agent's in this episode.
 
-        `claimed` is agent → policy, by the client's word.
+        `claimed` is agent → policy, by the client's word. An agent without a policy gets one now.
         """
         if not isinstance(claimed, dict):
             raise Refused(
@@ -398,7 +409,11 @@ class PolicyServer(ExternalEnv):
     # ---- inside ------------------------------------------------------------------------------
 
     def _spaces(self) -> tuple[Spaces, Spaces]:
-        """Return the action and the observation space from the settings, or raise ConfigError."""
+        """Return the action and the observation space from the settings, or raise ConfigError.
+
+        They are dicts by agent if there are several. For ``spaces_of``, that environment is made
+        and closed.
+        """
         config = self.config
         if config.spaces_of is not None:
             # By its name: what makes environments imports what these are.
@@ -562,7 +577,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, path: str, answer: Any) -> None:
         """Check the request's headers, and send what `answer()` returns, or the Refused it raises.
 
-        Refusals that point to a mistake are logged.
+        Refusals that point to a mistake are logged. The connection is closed if the request's body
+        was not read.
         """
         self._is_read = "Content-Length" not in self.headers and self.command == "GET"
         try:
@@ -609,14 +625,17 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _drain(self) -> None:
-        """Read more of a refused request, since a client that is still sending reads no answer."""
+        """Read more of a refused request, since a client that is still sending reads no answer.
+
+        At most `DRAINED` bytes, and about `DRAIN_S` seconds.
+        """
         length = self.headers.get("Content-Length", "")
         with contextlib.suppress(OSError, ValueError):
             self.connection.settimeout(DRAIN_S)
             self.rfile.read(min(int(length), DRAINED))
 
     def _send(self, status: int, content: dict[str, Any]) -> None:
-        """Send a status and JSON content."""
+        """Send a status and JSON content to the client, with ``Retry-After`` for 429 and 503."""
         body = json.dumps(content).encode()
         self.send_response_only(status)
         self.send_header("Content-Type", "application/json")

@@ -26,7 +26,7 @@ def describe_place(episode_id: str, *agents: str) -> str:
 
 
 def checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
-    """Return an action in its space's dtype.
+    """Return an action: a copy in the space's dtype for a Box, else the action itself.
 
     Raises EpisodeError, which begins with `subject`, if it is outside the space.
     """
@@ -63,7 +63,9 @@ def is_number(value: Any) -> bool:
 def checked(space: spaces.Space[Any], value: Any, subject: str) -> Any:
     """Return a copy of an observation or action, in its space's dtype.
 
-    Raises EpisodeError, which begins with `subject`, if it is not in the space.
+    Raises EpisodeError, which begins with `subject`, if its shape or type is wrong or a number is
+    not finite; bounds are not checked. An element of a nested space is returned itself, and has to
+    be in the space.
     """
     if not is_plain(space):
         if not space.contains(value):

@@ -33,7 +33,7 @@ Spaces = spaces.Space[Any] | Mapping[str, spaces.Space[Any]]
 def encode(space: Spaces, value: Any) -> Any:
     """Return an element of a space as JSON data.
 
-    Of spaces by agent, one for each agent in `value`.
+    Of spaces by agent, one for each agent in `value`. Raises EpisodeError for an unknown agent.
     """
     if not isinstance(space, spaces.Space):
         names = {agent: _agent_name(space, agent, "a call") for agent in value}
@@ -51,13 +51,13 @@ def encode(space: Spaces, value: Any) -> Any:
 
 
 def pack(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Return an array of real numbers as JSON data with base64; `unpack` is the inverse."""
+    """Return an array of real numbers, as float32, as JSON data; `unpack` is the inverse."""
     space = spaces.Box(-np.inf, np.inf, array.shape, np.float32)
     return {"shape": list(array.shape), "values": encode(space, array)}
 
 
 def unpack(data: Any) -> np.ndarray[Any, Any]:
-    """Return the array of which `pack` has made JSON data."""
+    """Return the array, of float32, of which `pack` has made JSON data."""
     space = spaces.Box(-np.inf, np.inf, tuple(map(int, data["shape"])), np.float32)
     made: np.ndarray[Any, Any] = decode(space, data["values"], "an array")
     return made

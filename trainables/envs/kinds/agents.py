@@ -57,16 +57,19 @@ class AgentsSpace(spaces.Space[Any]):
         self.of = dict(by_agent)
 
     def sample(self, mask: Any = None, probability: Any = None) -> dict[str, Any]:
-        """Return agent → sample of its space."""
+        """Return agent → sample of its space, drawn from that space's stream; `mask` is ignored."""
         return {agent: space.sample() for agent, space in self.of.items()}
 
     def seed(self, seed: Any = None) -> list[Any]:
-        """Seed each agent's space with a stream of its own."""
+        """Seed each agent's space with a stream of its own; return what their `seed` returned."""
         given = np.random.SeedSequence(seed).generate_state(len(self.of))
         return [space.seed(int(one)) for space, one in zip(self.of.values(), given, strict=True)]
 
     def contains(self, x: Any) -> bool:
-        """Return whether every agent in `x` is known and its value is in its space."""
+        """Return whether every agent in `x` is known and its value is in its space.
+
+        Agents may be absent.
+        """
         return isinstance(x, Mapping) and all(
             agent in self.of and self.of[agent].contains(one) for agent, one in x.items()
         )
@@ -182,7 +185,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
 
     @property
     def metadata(self) -> dict[str, Any]:  # type: ignore[override]  # that of what was named
-        """The wrapped environment's metadata, such as its render modes."""
+        """The wrapped environment's metadata, such as its render modes; empty if it has none."""
         return getattr(self.env, "metadata", None) or {}
 
     def reset(
@@ -190,7 +193,8 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     ) -> tuple[Seen, dict[str, Any]]:
         """Begin an episode.
 
-        Return a `step_record` with the present agents' observations, and no info.
+        Return a `step_record` with the present agents' observations, of a turn-based game only that
+        of the agent whose turn it is, and no info. Raises EnvContractError for a wrong result.
         """
         given = self.env.reset(seed=seed, options=options)
         if not isinstance(given, tuple) or len(given) != 2:
@@ -206,9 +210,11 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     def step(self, action: ByAgent) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Make one step with agent → action, of the agents that got an observation last.
 
-        Returns the step as a `step_record`; the sum of all rewards; whether the episode was
-        terminated, and whether it was truncated, for all agents; and an info with ``agents`` (infos
-        by agent) and ``common`` (infos for all), if there are any.
+        Actions of other agents are ignored. Returns the step as a `step_record`; the sum of all
+        rewards; whether the episode was terminated, and whether it was truncated, for all agents;
+        and an info with ``agents`` (infos by agent) and ``common`` (infos for all), if there are
+        any. In a turn-based game the record has the observations of the agent whose turn it is and
+        of agents that ended. Raises EnvContractError for a wrong result.
         """
         taken = {a: one for a, one in action.items() if a in self._asked}
         stepped = self._read(self.env, self.env.step(taken))
@@ -238,7 +244,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         )
 
     def render(self) -> Any:
-        """Return a picture of the environment."""
+        """Return what the wrapped environment's `render` returns, such as a picture."""
         return self.env.render()
 
     def close(self) -> None:
@@ -299,6 +305,8 @@ def _mask_adder(
     """Return a function that adds each agent's action mask to its observation.
 
     It takes agent → observation, and the agents that have ended, whose masks may forbid everything.
+    Without `masks` it returns the observations unchanged; it raises EnvContractError for a missing
+    or invalid mask.
     """
 
     def masked(values: ByAgent, dead: Iterable[str]) -> ByAgent:
@@ -339,6 +347,8 @@ def as_single_env(
 ) -> AgentsEnv | None:
     """Wrap an environment of several agents as one `gymnasium.Env`; None if it has one agent.
 
+    A turn-based one is converted by PettingZoo first.
+
     Args:
         place: the setting ``env``, for errors.
         observe: function of all agents' observations; its attribute ``observation_space`` is a
@@ -346,7 +356,8 @@ def as_single_env(
         source: source of the action masks, or None for no masks.
 
     Raises:
-        ConfigError: it does not declare its agents, or a policy cannot use one of the spaces.
+        ConfigError: an agent has no name or lacks a space, PettingZoo's converter is missing or
+            fails, or an agent has no such action masks.
     """
     if hasattr(env, "agent_iter"):
         env = _converted(env, place)
@@ -388,7 +399,8 @@ def _masks(
 ) -> dict[str, ActionMask]:
     """Return agent → wrapper that adds its action mask to observations; empty without a source.
 
-    Raises ConfigError for a source that several agents do not have.
+    Raises ConfigError for the source ``info``, which several agents do not have, or if an agent's
+    observations have no mask or its actions no choice.
     """
     if source is None:
         return {}
@@ -423,7 +435,7 @@ def _converted(env: Any, place: str) -> Any:
 def _by_agent(env: Any, kind: str) -> Spaces | None:
     """Return agent → space of an environment in RLlib's form; None if it declares none.
 
-    `kind` is ``observation`` or ``action``.
+    `kind` is ``observation_space`` or ``action_space``.
     """
     if not (hasattr(env, "possible_agents") or hasattr(env, "get_agent_ids")):
         return None
@@ -449,7 +461,8 @@ def _read_parallel(env: Any, returned: Any) -> _Stepped:
 def _read_dicts(_: Any, returned: Any) -> _Stepped:
     """Check the result of a step of an environment in RLlib's form, and return its parts.
 
-    The episode is over when ``__all__`` is set. Raises EnvContractError for any other result.
+    The episode is over when ``__all__`` is set. Raises EnvContractError for any other result, and
+    the environment's own exception if that is given in place of the observations.
     """
     if not isinstance(returned, tuple) or len(returned) != 5:
         raise EnvContractError(

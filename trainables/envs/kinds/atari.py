@@ -33,9 +33,9 @@ NOOP, FIRE = 0, 1
 
 
 def register_games(env_id: str) -> None:
-    """Import ale-py, which registers Atari's games with gymnasium.
+    """Import ale-py, which registers Atari's games with gymnasium, and silence its banner.
 
-    Raises ConfigError if `env_id` names an Atari game, but ale-py is not installed.
+    Without ale-py, does nothing, or raises ConfigError if `env_id` names an Atari game.
     """
     if importlib.util.find_spec("ale_py") is not None:
         import ale_py
@@ -65,7 +65,10 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start the next life with an idle step; or a new game after its end or with a seed."""
+        """Start the next life with an idle step; or a new game after its end or with a seed.
+
+        If the idle step ends the game, a new one is started, too.
+        """
         if seed is not None or not self.life_lost:
             observation, info = self.env.reset(seed=seed, options=options)
         else:
@@ -77,7 +80,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make one step; a lost life sets terminated, and `LIFE_LOST` in the info."""
+        """Make one step; a lost life, except the last, sets terminated, and `LIFE_LOST` in info."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         lives = _lives(self)
         self.life_lost = 0 < lives < self.lives and not (terminated or truncated)
@@ -98,7 +101,10 @@ class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode and press FIRE; arguments and results as in gymnasium."""
+        """Start an episode and press FIRE; arguments and results as in gymnasium.
+
+        If FIRE ends the episode, another one is started without it.
+        """
         _, _ = self.env.reset(seed=seed, options=options)
         observation, _, terminated, truncated, info = self.env.step(FIRE)
         if terminated or truncated:
@@ -119,6 +125,8 @@ def make_game(
     env_id: str, env_config: dict[str, Any], size: tuple[int, int], learning: bool
 ) -> Env:
     """Make an Atari game in DeepMind's wrappers: skipped, grey, small and stacked frames.
+
+    Observations are uint8 (side, side, frames). Limits OpenCV to one thread in this process.
 
     Args:
         env_id: id in gymnasium.

@@ -66,7 +66,8 @@ class Pool(VectorEnv[Any, Any, Any]):
     ) -> tuple[Array, dict[str, Any]]:
         """Start all episodes; return observations (N, *O), and no info.
 
-        With a seed, the environments are made anew, since EnvPool takes seeds only then.
+        With a seed, the environments are made anew, since EnvPool takes seeds only then. Raises
+        ValueError if there are options.
         """
         if options is not None:
             raise ValueError(f"reset(options={options!r}): EnvPool's environments take none")
@@ -91,7 +92,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         self._pool.close()
 
     def _make_pool(self, **seeded: Any) -> Any:
-        """Make N environments by EnvPool's ``make``, with these further arguments."""
+        """Return N new environments of EnvPool's ``make``, with these further arguments."""
         with _without_warnings():
             return self._make(**seeded)
 

@@ -49,14 +49,15 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         self.single_action_space = env.action_space
         self.spec = None
         self._latest: Any = []
-        """Latest observation of each environment."""
+        """Latest observation of each environment: an array (N, *O), or a list for nested spaces."""
 
     def reset(
         self, *, seed: Any = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start all episodes, or those of `options`' ``reset_mask``.
+        """Start all episodes, or those flagged in `options`' ``reset_mask`` (N,), without a seed.
 
-        Return observations, and info.
+        Return the observations of all N environments, copied, and an empty info. Raises EnvError
+        for a wrong result.
         """
         if options is None:
             seeds = [None if seed is None else _seed(seed, i) for i in range(self.num_envs)]
@@ -70,7 +71,10 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return self._batched(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """Make one step of all environments; results as of gymnasium's vector environments."""
+        """Make one step of all environments; results as of gymnasium's vector environments.
+
+        Observations are copied; ended episodes are not reset. Raises EnvError for a wrong result.
+        """
         given = self._call("vector_step", 5, list(actions))
         columns = [
             self._rows("vector_step", name, one) for name, one in zip(PARTS, given, strict=True)
@@ -84,7 +88,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return self._batched(), rewards.astype(np.float64), *flags, infos
 
     def close_extras(self, **_: Any) -> None:
-        """Call the object's `close`, or RLlib's `stop`."""
+        """Call the object's `close`, or RLlib's `stop`; does nothing if it has neither."""
         for name in ("close", "stop"):
             end: Callable[[], Any] | None = getattr(self.env, name, None)
             if callable(end):
@@ -100,13 +104,16 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return given
 
     def _copy_rows(self, rows: Any) -> Any:
-        """Return a copy of the observations, since environments may overwrite them."""
+        """Return a copy of the observations, since environments may overwrite them.
+
+        It is an array (N, *O), or a list for a Dict or Tuple space.
+        """
         space = self.single_observation_space
         is_plain = space.shape is not None
         return np.array(rows, space.dtype) if is_plain else copy.deepcopy(list(rows))
 
     def _batched(self) -> Any:
-        """Return the latest observations as one array, or a Dict or Tuple of arrays."""
+        """Return a copy of the latest observations as one array, or a Dict or Tuple of arrays."""
         space = self.single_observation_space
         if space.shape is not None:
             return self._latest.copy()

@@ -133,7 +133,8 @@ class ActionAdapter:
     def __call__(self, actions: Array) -> Array:
         """Return choices (N,) or rows (N, K) of a policy as actions (N, *A) of the environments.
 
-        For a Tuple or Dict they stay rows (N, K), for `unflattener`.
+        Real numbers are spread and clipped as this object was told. For a Tuple or Dict they stay
+        rows (N, K), for `unflattener`.
         """
         rows = actions if self.counts_from_zero else actions + self._starts
         if self._layout.scalar:
@@ -148,14 +149,14 @@ class ActionAdapter:
         return np.asarray(rows.reshape(shape), dtype=self._space.dtype)
 
     def bounded(self, actions: Array) -> Array:
-        """Return a policy's rows (N, …), clipped where `__call__` would clip them."""
+        """Return a policy's rows (N, …), clipped if and where `__call__` would clip them."""
         if self._bounds is None:
             return actions
         low, high = (self.inverse(one) for one in self._bounds)
         return np.minimum(np.maximum(actions, low), high)
 
     def inverse(self, rows: Array) -> Array:
-        """Return a policy's rows for rows (…, K) in the environment's numbers."""
+        """Return a policy's rows for rows (…, K) in the environment's numbers, without clipping."""
         if self.spread is not None:
             rows = (rows - self.spread[1]) / self.spread[0]
         return rows if self.counts_from_zero else rows - self._starts
@@ -254,7 +255,8 @@ def _sizes(leaf: ActionLeaf) -> list[int]:
 def bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
     """Return the lowest and the highest number of each column in the environment's terms.
 
-    Each is (K,) of float64; a choice that starts at s has s and s + n - 1.
+    Each is (K,) of float64; a choice that starts at s has s and s + n - 1. Raises ConfigError for a
+    part that no policy can choose.
     """
     lows: list[Array] = []
     highs: list[Array] = []
@@ -295,7 +297,10 @@ def row_space(space: spaces.Space[Any]) -> spaces.Box:
 
 
 def row_of(space: spaces.Space[Any], action: Any) -> Array:
-    """Return an environment's action as one vector (K,) of its numbers."""
+    """Return an environment's action as one vector (K,) of its numbers, as the environment counts.
+
+    Choices are not counted from 0, unlike in a policy's rows.
+    """
     return np.concatenate([np.reshape(leaf, -1) for leaf in leaf_values(space, action)])
 
 
@@ -312,7 +317,7 @@ def unflattener(space: spaces.Space[Any]) -> Unflattener:
 def _unflattener(space: spaces.Space[Any], first: int) -> tuple[Unflattener, int]:
     """Return a function that reads an action of `space` from a row, and the column after its last.
 
-    It reads from column `first` on.
+    It reads from column `first` on, and rounds choices and bits.
     """
     if isinstance(space, spaces.Tuple | spaces.Dict):
         parts = {}

@@ -94,7 +94,11 @@ class EnvConnector:
         return {**observing, UNFLATTEN: self._acting} if self.acts else observing
 
     def observe(self, observation: Any) -> Any:
-        """Return an observation of the environment as an array, by the preprocessor."""
+        """Return an observation of the environment as an array, by the preprocessor.
+
+        It may be the environment's own array, not a copy. Its time is added to `seconds`. Raises
+        EnvError or EnvContractError if the observation does not fit its space.
+        """
         began = perf_counter()
         if self._own is not None:
             observation = self._own(observation)
@@ -105,7 +109,10 @@ class EnvConnector:
         return seen
 
     def act(self, row: Any) -> Any:
-        """Return the action, in the environment's form, of one row (K,)."""
+        """Return the action, in the environment's form, of one row (K,).
+
+        An action that is no Tuple or Dict is returned unchanged. Its time is added to `seconds`.
+        """
         began = perf_counter()
         action = self._unflatten(row)
         self._acting += perf_counter() - began
@@ -118,7 +125,10 @@ class EnvConnector:
         return concatenate(space, own, batched)
 
     def row(self, action: Any) -> Any:
-        """Return the row (K,) of an action in the environment's form: the inverse of `act`."""
+        """Return the row (K,) of an action in the environment's form: the inverse of `act`.
+
+        An action that is no Tuple or Dict is returned unchanged.
+        """
         if not self.acts:
             return action
         return row_of(self.own_spaces[1], action).astype(self.action_space.dtype)
@@ -129,7 +139,10 @@ class EnvConnector:
         return np.stack([np.array(self.observe(one)) for one in observations])
 
     def invert(self, row: Array) -> Any:
-        """Return an observation from which the preprocessor would make this array."""
+        """Return an observation from which the preprocessor would make this array.
+
+        A preprocessor of the user's own needs a method `invert` for this.
+        """
         made = self._preprocess.invert(row)
         own: Any = self._own
         return made if own is None else own.invert(made)
@@ -156,23 +169,29 @@ class Connector:
         """Return rows (N, *S) for the next step, and the new carried numbers (N, M).
 
         `memory` (N, M) are the carried numbers, zeros at the start of an episode; it must not
-        change.
+        change. By default both are returned unchanged.
         """
         return rows, memory
 
     def act(self, actions: Array) -> Array:
-        """Return actions (N, …) as the next step on their way to the environments takes them."""
+        """Return actions (N, …) as the next step on their way to the environments takes them.
+
+        By default they are returned unchanged.
+        """
         return actions
 
     def after_actions(self, memory: Array, actions: Array) -> Array:
         """Return the carried numbers (N, M) after these actions (N, …) of the policy.
 
-        The actions are clipped if the settings say so.
+        The actions are clipped if the settings say so. By default the numbers do not change.
         """
         return memory
 
     def after_rewards(self, memory: Array, rewards: Array) -> Array:
-        """Return the carried numbers (N, M) after the rewards (N,) of the latest actions."""
+        """Return the carried numbers (N, M) after the rewards (N,) of the latest actions.
+
+        By default they do not change.
+        """
         return memory
 
 
@@ -429,7 +448,7 @@ class Connectors:
         self.given_dtype = np.dtype(np.float64) if wide else row_dtype(box)
         """Dtype of the filter's input."""
         self.seconds = dict.fromkeys(self.names, 0.0)
-        """Connector → total time, seconds."""
+        """Class name of a connector that takes rows → total time of its `observe`, seconds."""
 
     @cached_property
     def at_env(self) -> EnvConnector:
@@ -475,8 +494,9 @@ class Connectors:
 
         Return it with the new carried numbers (N, L).
 
-        `rows` are output of `self.rows`; `carried` (N, L) are the numbers from the previous call.
-        Rows that are `counted` (one bool or (N,)) are added to the filter's statistics.
+        `rows` are output of `self.rows`; `carried` (N, L) are the numbers from the previous call,
+        and stay as they are. Rows that are `counted` (one bool or (N,)) are added to the filter's
+        statistics. The steps' times are added to `seconds`.
         """
         following = carried.copy() if self.parts else carried
         rows = self._run_steps(self.before, rows, carried, following)
@@ -489,7 +509,8 @@ class Connectors:
         """Return the networks' input (N, *S), the same without the filter, and new carried numbers.
 
         The unfiltered rows are of `given_dtype`, for a replay; `filtered_rows` filters them later.
-        Takes the arguments of `observe`.
+        `rows` are output of `self.rows`, `carried` (N, L) the numbers from the previous call. Rows
+        that are `counted` (one bool or (N,)) are added to the filter's statistics.
         """
         following = carried.copy() if self.parts else carried
         rows = self._run_steps(self.before, rows, carried, following)
@@ -534,7 +555,7 @@ class Connectors:
     ) -> Array:
         """Return rows (N, *S) after `steps`; write the steps' new carried numbers into `following`.
 
-        `carried` and `following` are (N, L).
+        `carried` and `following` are (N, L). The steps' times are added to `seconds`.
         """
         for one in steps:
             began = perf_counter()
@@ -544,13 +565,20 @@ class Connectors:
         return rows
 
     def send(self, actions: Array) -> Array:
-        """Return the policy's actions (N, …) in the environments' form, spread and clipped."""
+        """Return the policy's actions (N, …) in the environments' form.
+
+        They pass users' connectors, then are spread and clipped as the settings say. Tuple and Dict
+        actions are still rows (N, K).
+        """
         for one in self._acting:
             actions = one.act(actions)
         return self.adapter(actions)
 
     def after_actions(self, carried: Array, actions: Array) -> Array:
-        """Return the carried numbers (N, L) after actions (N, …) in the policy's form."""
+        """Return the carried numbers (N, L) after actions (N, …) in the policy's form.
+
+        It is a new array, or `carried` itself if no step carries a number.
+        """
         if not self.parts:
             return carried
         bounded, following = self.adapter.bounded(actions), carried.copy()
@@ -559,7 +587,10 @@ class Connectors:
         return following
 
     def after_rewards(self, carried: Array, rewards: Array) -> Array:
-        """Return the carried numbers (N, L) after the environments' own rewards (N,)."""
+        """Return the carried numbers (N, L) after the environments' own rewards (N,).
+
+        It is a new array, or `carried` itself if no step carries a number.
+        """
         if not self.parts:
             return carried
         following = carried.copy()
@@ -568,9 +599,9 @@ class Connectors:
         return following
 
     def part(self, kind: type[Connector]) -> slice | None:
-        """Return the columns of the carried numbers that belong to the step of class `kind`.
+        """Return the columns of the carried numbers that belong to the first step of class `kind`.
 
-        Returns None if there is no such step.
+        Returns None if there is no such step, or it carries no numbers.
         """
         return next((part for one, part in self.parts.items() if type(one) is kind), None)
 

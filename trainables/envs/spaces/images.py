@@ -64,7 +64,7 @@ class View:
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape that a policy sees, (H, W, C), for the Box's shape.
 
-        No image: unchanged.
+        Frames count as channels. Without an image, the shape is returned unchanged.
         """
         if not self.axes:
             return shape
@@ -79,6 +79,8 @@ class View:
 
 def choose_view(box: spaces.Box, settings: ImageSettings) -> View:
     """Decide whether a policy sees a Box as an image, from its shape, dtype, bounds and settings.
+
+    If it is read as a vector but may be an image, the result has a `note`.
 
     Raises:
         ConfigError: the shape does not show which axis the channels are, or the settings ask for an
@@ -123,12 +125,18 @@ def row_dtype(box: spaces.Box) -> np.dtype[Any]:
 
 
 def divisor(box: spaces.Box) -> float:
-    """Return the number by which networks divide an image's values, to be at most 1; vectors: 1."""
+    """Return the number by which networks divide an image's values, to be at most 1.
+
+    It is the largest bound; 1 for vectors, and for bounds of 0 or too large.
+    """
     return _largest(box) if is_image(box) else 1.0
 
 
 def part_divisor(space: spaces.Space[Any]) -> float:
-    """Return the number that divides a part of a Tuple or Dict in a vector; 1 if it is no image."""
+    """Return the number that divides a part of a Tuple or Dict in a vector.
+
+    It is the largest bound of what is surely an image; 1 for any other part.
+    """
     if not isinstance(space, spaces.Box) or len(space.shape) < 2:
         return 1.0
     return _largest(space) if _is_sure(space, _guess_layout(space.shape)[1]) else 1.0
@@ -159,7 +167,7 @@ class ImagePreprocessor:
         return self._guess_layout(given)
 
     def invert(self, row: Array) -> Array:
-        """Return the image in the environment's axes and dtype for an array (H, W, C)."""
+        """Return a copy of an array (H, W, C) in the axes and the dtype of the environment."""
         apart = [self._box.shape[axis] for axis in self._order]
         back = np.argsort(self._order)
         turned: Array = row.reshape(apart).transpose(back)
@@ -176,7 +184,8 @@ def _guess_layout(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...
     The channels are the last axis of three if it is the shortest, or the first one if it is at most
     half as long as the others, and neither is beyond `LARGE_SIDE`; or the only axis that differs
     from two equal ones. If both or neither hold, the layout is None and the sides are the longest
-    axes.
+    axes. A first axis of four is ignored; two axes are both sides, and other numbers of axes give
+    None.
     """
     if len(shape) == 2:
         return "channels_last", shape
@@ -220,10 +229,7 @@ def scale_warning(box: spaces.Box) -> str:
 
 
 def _largest(box: spaces.Box) -> float:
-    """Return the largest absolute bound as a divisor.
-
-    1 if the bounds are 0 or too large for one.
-    """
+    """Return the largest absolute bound as a divisor; 1 if it is 0 or beyond `LARGEST_NUMBER`."""
     largest = _bound(box)
     return largest if 0.0 < largest <= LARGEST_NUMBER else 1.0
 
@@ -235,7 +241,10 @@ def _bound(box: spaces.Box) -> float:
 
 
 def _note(box: spaces.Box, layout: Layout | None) -> str:
-    """Return the warning that a Box is read as a vector, for a user who may have meant an image."""
+    """Return the warning that a Box is read as a vector, for a user who may have meant an image.
+
+    It recommends `layout`, or both if that is None.
+    """
     named = layout or "channels_last or channels_first"
     what = f"observations of shape {box.shape} and type {box.dtype} are read as a vector of numbers"
     return f"{what}: set {PLACE} to {named} if they are an image, or to flat if they are not"

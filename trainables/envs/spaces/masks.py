@@ -66,13 +66,20 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; arguments and results as in gymnasium."""
+        """Start an episode; arguments and results as in gymnasium, the observation with its mask.
+
+        Raises EnvContractError for a missing or invalid mask.
+        """
         observation, info = self.env.reset(seed=seed, options=options)
         self._length = 0
         return self.masked(observation, info, is_over=False), info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Make one step, as in gymnasium; the mask after an episode's end may forbid everything."""
+        """Make one step, as in gymnasium, and add the mask to its observation.
+
+        The mask of a terminated episode may forbid everything. Raises EnvContractError for a
+        missing or invalid mask.
+        """
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._length += 1
         masked = self.masked(observation, info, is_over=bool(terminated))

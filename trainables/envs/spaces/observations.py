@@ -59,7 +59,7 @@ class NoPreprocessor:
         self.observation_space = space
 
     def __call__(self, observation: Any) -> Array:
-        """Return the observation as an array (*O)."""
+        """Return the observation as an array (*O): itself if it is one, not a copy."""
         return np.asarray(observation)
 
     def invert(self, row: Array) -> Array:
@@ -100,7 +100,7 @@ class FlatteningPreprocessor:
         return row
 
     def invert(self, row: Array) -> Any:
-        """Return the observation that the vector `row` (D,) was made from."""
+        """Return the observation that the vector `row` (D,) was made from, up to rounding."""
         return self._read(row)
 
 
@@ -120,7 +120,8 @@ class OwnPreprocessor(Protocol):
 def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
     """Make the user's preprocessor at `path` for a space, and try it on a sample of the space.
 
-    Raises ConfigError if it cannot be made, or its output does not fit its space.
+    Imports it. Raises ConfigError if it cannot be made, or if its output is not finite or does not
+    have the shape of its own `observation_space`, a Box.
     """
     place, name = "model.custom_preprocessor", path.partition(":")[2]
     make: Any = load_callable(place, path, "a class of preprocessors, or a function that makes one")
@@ -154,7 +155,8 @@ def make_preprocessor(
     The warning may be empty.
 
     Raises:
-        ConfigError: the settings ask for an image where there is none, or leave its layout open.
+        ConfigError: the settings ask for an image where there is none, or leave its layout open; or
+            no network reads a part of the space.
     """
     if not isinstance(space, spaces.Box):
         if settings.layout not in (None, "flat"):
@@ -171,7 +173,7 @@ def make_preprocessor(
 
 
 def is_wide(space: spaces.Space[Any]) -> bool:
-    """Return whether a space is a vector of a dtype that float32 rounds, such as float64."""
+    """Return whether a space is a Box that is no image, and float32 rounds its dtype's numbers."""
     if not isinstance(space, spaces.Box) or is_image(space):
         return False
     return not np.can_cast(np.dtype(space.dtype), np.float32)
@@ -263,7 +265,8 @@ def _check_leaves(space: spaces.Space[Any]) -> None:
 def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
     """Return a function that writes an observation of `space` into a vector, and one that reads it.
 
-    They use the features from `first` on; the third value is the feature after the last.
+    They use the features from `first` on; the third value is the index of the feature after the
+    last. The writer expects zeros, and may raise for a value outside the space.
     """
     if isinstance(space, spaces.Tuple | spaces.Dict):
         return _plan_parts(space, first)

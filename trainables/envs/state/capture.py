@@ -35,14 +35,18 @@ class KeepsState(abc.ABC):
 
     @abc.abstractmethod
     def get_state(self) -> dict[str, Any]:
-        """Return the state as plain data.
+        """Return the state as plain data, of itself and of the environment inside.
 
         Entry ``lost`` is the reason why the running episode cannot be restored; empty if it can.
         """
 
     @abc.abstractmethod
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned."""
+        """Restore a state that `get_state` returned, with its running episode unless that is lost.
+
+        If the episode cannot be restored, nothing is raised: a later `get_state` says that it is
+        lost.
+        """
 
     @abc.abstractmethod
     def seed_spaces(self, seed: int) -> None:
@@ -53,7 +57,8 @@ def capture(sub_env: Any) -> dict[str, Any]:
     """Return the state of an environment as plain data.
 
     Entry ``layers`` is a list, outermost wrapper first, of attribute → [kind, data]; for a
-    `KeepsState`, the last layer, it is what its `get_state` returned.
+    `KeepsState`, the last layer, it is what its `get_state` returned. Attributes that are not plain
+    data are left out.
     """
     return {"layers": [_capture_layer(layer) for layer in layers(sub_env)]}
 
@@ -61,7 +66,8 @@ def capture(sub_env: Any) -> dict[str, Any]:
 def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
     """Set an environment to a state that `capture` returned.
 
-    The environment must have been made equally, and reset once.
+    The environment must have been made equally, and reset once. Raises EnvError if its MuJoCo model
+    is not the one that was saved.
     """
     made, saved = list(layers(sub_env)), state["layers"]
     while len(saved) > len(made) and saved[0].keys() <= SPACES:
@@ -80,7 +86,8 @@ def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
 def lost_episode(state: Mapping[str, Any]) -> str:
     """Return the reason why a state of an environment lacks its running episode; else "".
 
-    `state` is from `capture`, or from an environment in another process.
+    `state` is from `capture`, or from an environment in another process; "" also if that process
+    had died.
     """
     if "gone" in state:  # with its process; the next step begins another one
         return ""

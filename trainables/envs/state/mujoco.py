@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 def log_warnings(entry_point: object) -> None:
     """Make MuJoCo send its warnings to the log, if `entry_point` is a MuJoCo environment.
 
-    By default MuJoCo writes each warning to a file MUJOCO_LOG.TXT in the current folder.
+    By default MuJoCo writes each warning to a file MUJOCO_LOG.TXT in the current folder. Imports
+    MuJoCo; does nothing if it is missing, or if somebody has set a handler of warnings.
     """
     if not str(entry_point).startswith("gymnasium.envs.mujoco."):
         return
@@ -38,7 +39,7 @@ def log_warnings(entry_point: object) -> None:
 
 
 def _log(text: str) -> None:
-    """Log a warning of MuJoCo; MuJoCo calls this."""
+    """Log a warning of MuJoCo at INFO; MuJoCo calls this."""
     logger.info("MuJoCo: %s", text)
 
 
@@ -77,7 +78,10 @@ def why_no_picture(env: Any) -> str:
 
 
 def capture_data(data: Any) -> dict[str, Any]:
-    """Return a simulation's data: entries ``integration`` and ``arrays`` (name → array)."""
+    """Return a copy of a simulation's data: its integration state, and arrays of fixed size.
+
+    The entries are ``integration``, a vector, and ``arrays``, name → array.
+    """
     mujoco: Any = sys.modules["mujoco"]
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     integration = np.zeros(mujoco.mj_stateSize(data.model, kind))

@@ -102,7 +102,8 @@ def decode(encoded: Encoded, current: Any) -> Any:
     """Return the value that `encode` was given.
 
     Generators, spaces and simulations are restored in place in `current`, the attribute's present
-    value, which is then returned.
+    value, which is then returned. Raises EnvError if `current` is another MuJoCo model than was
+    encoded.
     """
     kind, data = encoded
     if kind == "plain":
@@ -125,7 +126,7 @@ def _decode_all(items: list[Encoded]) -> list[Any]:
 
 
 def _decode_generator(state: Mapping[str, Any], current: Any) -> Any:
-    """Return a numpy generator with this state: `current` if it is one, else a new one."""
+    """Return a numpy generator set to this state: `current` if it is one, else a new one."""
     if not isinstance(current, np.random.Generator):
         current = np.random.Generator(getattr(np.random, state["bit_generator"])())
     rng.set_generator_state(current, state)

@@ -68,7 +68,8 @@ class ReplayableEnv(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode in a new environment; with a `seed`, the first one of this seed.
 
-        After a lost life of an Atari game, continue the game instead.
+        After a lost life of an Atari game and without a seed, continue the game instead. An episode
+        that begins with `options` cannot be replayed.
         """
         if seed is None and self._life_lost:
             return self._next_life(options)
@@ -78,7 +79,10 @@ class ReplayableEnv(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         return self._begin(options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make one step, as in gymnasium, and record its action."""
+        """Make one step, as in gymnasium, and record its action.
+
+        An episode with more actions than the limit is marked as lost and not recorded any more.
+        """
         if not self._lost:
             self._actions.append(copy.deepcopy(self.connector.row(action)))
             if len(self._actions) > self._limit:
@@ -146,7 +150,7 @@ class ReplayableEnv(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
             )
 
     def _mark_lost(self, reason: str) -> None:
-        """Stop recording the running episode.
+        """Stop recording the running episode, and forget its actions.
 
         Its state will say that it is lost, for this `reason`.
         """
@@ -154,7 +158,10 @@ class ReplayableEnv(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         self._actions, self._lives = [], []
 
     def _next_life(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Reset the same environment into an Atari game's next life, and record that."""
+        """Reset the same environment into an Atari game's next life, and record that.
+
+        Returns what its `reset` returned. With `options` the episode is marked as lost.
+        """
         self._life_lost = False
         if not self._lost:
             self._lives.append(len(self._actions))
@@ -165,7 +172,11 @@ class ReplayableEnv(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         return observation, info
 
     def _begin(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Make a new environment, seed it and reset it; return what its `reset` returned."""
+        """Make a new environment, seed it and reset it; return what its `reset` returned.
+
+        The one before is closed; the first call uses the environment that was made at the start.
+        With `options` the episode is marked as lost.
+        """
         if not self._fresh:
             with logging_once(self._failures_to_close):
                 close(self.env)
@@ -188,7 +199,11 @@ class ReplayableEnv(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
 
 
 def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -> Env:
-    """Make one environment; at ``env_level: B``, wrapped so that its episodes can be replayed."""
+    """Make one environment; at ``env_level: B``, wrapped so that its episodes can be replayed.
+
+    `context` is its place among workers, None for the first. Raises ConfigError if it cannot be
+    made.
+    """
     if config.env_level == "B":
         make = partial(make_env, config, context)
         return ReplayableEnv(make, config.env_replay_limit, partial(make_connector, config))
@@ -198,7 +213,7 @@ def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -
 def steps_to_replay(state: Any) -> int:
     """Return the number of environment steps that restoring this state takes, for time limits.
 
-    States nested in it are included.
+    States nested in it are included; 0 if no episode has to be replayed.
     """
     if isinstance(state, Mapping):
         if state.keys() >= {"seeds", "actions", "lives", "seen"}:
@@ -208,7 +223,10 @@ def steps_to_replay(state: Any) -> int:
 
 
 def _pack(actions: Sequence[Any]) -> list[Any]:
-    """Return actions as plain data: one stacked array if all have the same shape and dtype."""
+    """Return actions as plain data: one stacked array if all have the same shape and dtype.
+
+    Others are encoded one by one; raises NotPlainError if one cannot be.
+    """
     kinds = {(type(one), getattr(one, "dtype", None), np.shape(one)) for one in actions}
     if len(kinds) == 1 and isinstance(actions[0], np.ndarray | np.generic):
         return ["stacked", np.stack(actions)]

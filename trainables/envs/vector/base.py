@@ -50,7 +50,11 @@ class Step(NamedTuple):
     truncated: NDArray[np.bool_]
     """Flags of episodes that were cut off, (N,)."""
     final_observations: Any
-    """Last observations of episodes that ended in this step: environment index → observation."""
+    """Last observations of episodes that ended in this step, to be read by environment index.
+
+    A dict of these, or an array or list of all environments, in which the other entries mean
+    nothing.
+    """
     infos: Mapping[int, Mapping[str, Any]] = NONE
     """Environment index → its info; empty infos are left out."""
     metric_ends: NDArray[np.bool_] | None = None
@@ -91,19 +95,31 @@ class VectorEnv(Protocol):
     restarts_unasked: bool
     """True if environments have started their next episode before `step` returns that one ended."""
     before_restart: Callable[[Step], None] | None
-    """Function called inside `step` after environments have ended and before their reset."""
+    """Function called inside `step` after environments have ended and before their reset.
+
+    None for none. It is never called if `restarts_unasked`.
+    """
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
         """Start all episodes; return observations (N, *O).
 
-        There is a seed per sub-environment; None continues their random streams.
+        There is a seed per sub-environment; None continues their random streams. Lengths of
+        episodes count from 0. Raises EnvError if an environment fails and may not be replaced.
         """
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Start the episodes of one environment object with a seed; return its observations."""
+        """Start the episodes of one environment object with a seed; return its observations.
+
+        They are (1, *O) of a separate environment, with index `sub_env`; (N, *O) of a native vector
+        environment.
+        """
 
     def step(self, actions: Array) -> Step:
-        """Make one step of every environment with actions (N, …); ended episodes are reset."""
+        """Make one step of every environment with actions (N, …); ended episodes are reset.
+
+        The arrays of the result are valid until the next step. Raises EnvError if an environment
+        fails and may not be replaced.
+        """
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
         """Seed the spaces of the environment objects, with one seed for each."""
@@ -121,7 +137,7 @@ class VectorEnv(Protocol):
         """Restore counts that `get_counters` returned."""
 
     def connector_seconds(self) -> dict[str, float]:
-        """Return name of a conversion of observations or actions → total time, seconds."""
+        """Return name of a conversion of observations or actions → total time of all, seconds."""
 
     def unsaved_attributes(self) -> list[str]:
         """Return the names of attributes that `get_state` cannot store.
@@ -130,4 +146,4 @@ class VectorEnv(Protocol):
         """
 
     def close(self) -> None:
-        """Close all environments."""
+        """Close all environments; errors are only logged."""

@@ -76,7 +76,8 @@ def check_vector_env(
 ) -> None:
     """Raise ConfigError for settings that contradict each other or this environment.
 
-    `limit` is the environment's own limit of steps per episode, or None.
+    `limit` is the environment's own limit of steps per episode, or None. Without a horizon, the log
+    says at DEBUG how episodes end.
     """
     check_processes(config)
     if environment.is_native:
@@ -92,7 +93,10 @@ def check_vector_env(
 
 
 def check_processes(config: VectorConfig) -> None:
-    """Raise ConfigError for settings that only environments in their own processes support."""
+    """Raise ConfigError for settings that need environments in their own processes, without these.
+
+    They are `remote_env_batch_wait_ms` and `env_step_timeout_s`.
+    """
     if config.remote_env_batch_wait_ms and not config.remote_worker_envs:
         raise ConfigError(
             "remote_env_batch_wait_ms",
@@ -112,7 +116,8 @@ def check_processes(config: VectorConfig) -> None:
 def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
     """Return the reason why `count` environments should be separate objects, not a native vector.
 
-    Returns "" if a native vector environment is better, as it is for many.
+    Returns "" if a native vector environment is better, as it is for many. May import the
+    environment's class; raises ConfigError if that fails.
     """
     if environment.env_engine == ENVPOOL:
         return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")

@@ -14,7 +14,7 @@ def make_vector_env(
     config: VectorConfig | None = None,
     place: WorkerContext | None = None,
 ) -> VectorEnv:
-    """Make N environments that are stepped together.
+    """Make N environments that are stepped together, each in a new process if the settings say so.
 
     Args:
         num_envs: N.
@@ -23,6 +23,7 @@ def make_vector_env(
 
     Raises:
         ConfigError: the environment cannot be made, or has no native vector form.
+        EnvError: environments differ in their spaces.
     """
     config = config or VectorConfig()
     place = place or WorkerContext()

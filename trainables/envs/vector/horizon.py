@@ -31,7 +31,7 @@ class TimeLimit:
     def lengths(self) -> NDArray[np.int64]:
         """Steps of each running episode since its start or soft end, (N,).
 
-        The array may be changed.
+        Callers may write into the array, to change the lengths.
         """
         if self._more:
             self._lengths += self._more
@@ -50,9 +50,10 @@ class TimeLimit:
         return None if self._hard is None else self.lengths >= self._hard
 
     def settle(self, step: Step) -> Step:
-        """Apply ``no_done_at_end`` and the soft horizon to a finished step, and return it.
+        """Apply ``no_done_at_end`` and the soft horizon to a finished step; return the new one.
 
-        The lengths of ended and failed episodes are set to 0.
+        The former marks all ends as truncations, the latter sets `Step.metric_ends`. The lengths of
+        episodes that ended, failed or reached the soft horizon are set to 0.
         """
         ended = step.terminated | step.truncated
         if self._no_done:

@@ -33,7 +33,8 @@ def make_native(
 ) -> VectorEnv:
     """Make N environments as one object, in the environment's own vector form.
 
-    Raises ConfigError if it has none, restarts in an unknown way, or cannot be truncated.
+    Raises ConfigError if it has none, restarts in an unknown way, or restarts by itself although a
+    horizon must truncate its episodes.
     """
     vector = make_vector(environment, num_envs)
     spaces = vector.single_observation_space, vector.single_action_space
@@ -90,6 +91,7 @@ class NativeVectorEnv:
         """Start all episodes; return observations (N, *O).
 
         `seeds` has one entry, the seed of the whole vector environment; None continues its streams.
+        Lengths of episodes count from 0. Raises EnvError if the environment raises.
         """
         self._ends.lengths[:] = 0
         return self._reset(seed=None if seeds is None else seeds[0])
@@ -102,7 +104,10 @@ class NativeVectorEnv:
         return self.reset([seed])
 
     def step(self, actions: Array) -> Step:
-        """Make one step of every environment with actions (N, …); ended episodes are reset."""
+        """Make one step of every environment with actions (N, …); ended episodes are reset.
+
+        Raises EnvError if the environment raises or returns something else than five values.
+        """
         self._ends.count()
         if self._connector.acts:
             actions = self._connector.act_all(actions)
@@ -119,7 +124,7 @@ class NativeVectorEnv:
         return {"units": [capture(self._vector)], "counters": self.get_counters()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state in environments that were created equally and reset once."""
+        """Restore a state of `get_state` in environments that were made equally and reset once."""
         restore(self._vector, state["units"][0])
         self.set_counters(state["counters"])
 
@@ -155,7 +160,10 @@ class NativeVectorEnv:
         raise NotImplementedError
 
     def _reset(self, **how: Any) -> Array:
-        """Call the environment's `reset` with these arguments; return observations (N, *O)."""
+        """Call the environment's `reset` with these arguments; return observations (N, *O).
+
+        Raises EnvError if it raises.
+        """
         return self._to_observations(self._call("reset", 2, "(observations, infos)", **how)[0])
 
     def _to_observations(self, observations: Any) -> Array:
@@ -246,7 +254,10 @@ class NextStepVectorEnv(NativeVectorEnv):
         self._restarting = np.array(counters["restarting"], dtype=np.bool_)
 
     def _to_step(self, returned: tuple[Any, ...]) -> Step:
-        """Return a `Step` with the ended environments marked as restarting."""
+        """Return a `Step` with the ended environments marked as restarting, also for the next step.
+
+        Lengths of episodes that this step has started are set to 0.
+        """
         observations, rewards, terminated, truncated, infos = returned
         self._ends.lengths[self._restarting] = 0  # this step was none of an episode
         self._restarting = terminated | truncated
@@ -258,7 +269,10 @@ class DisabledVectorEnv(NativeVectorEnv):
     """An adapter of environments that are reset on request (autoreset mode DISABLED)."""
 
     def _to_step(self, returned: tuple[Any, ...]) -> Step:
-        """Return a `Step`, after resetting the environments whose episodes ended."""
+        """Return a `Step`, after resetting the environments whose episodes ended.
+
+        Episodes at the hard horizon are truncated. `before_restart` is called before the reset.
+        """
         observations, rewards, terminated, truncated, infos = returned
         cut = self._ends.reached_horizon()
         if cut is not None:
@@ -281,6 +295,8 @@ class DisabledVectorEnv(NativeVectorEnv):
     ) -> Array:
         """Start the next episode of ended environments; return all observations (N, *O).
 
+        The result may be `observations`, overwritten.
+
         Args:
             has_ended: flags of environments that ended, (N,).
             indices: indices of these environments.
@@ -301,7 +317,11 @@ class CartPoleNative(DisabledVectorEnv):
     def _restart_ended(
         self, has_ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array
     ) -> Array:
-        """Start the next episode of ended environments; return all observations (N, *O)."""
+        """Start the next episode of ended environments; return all observations (N, *O).
+
+        Writes into CartPole's state and into `observations`, which are returned, at `indices`; the
+        starts are drawn from CartPole's stream.
+        """
         vector = self._vector
         starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(indices)))
         vector.state[:, indices] = starts

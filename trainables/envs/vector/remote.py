@@ -62,7 +62,7 @@ class RemoteVectorEnv(SeparateVectorEnv):
         return [slot.pid for slot in self._remote]
 
     def close(self) -> None:
-        """End the processes; a second call does nothing."""
+        """End the processes and wait for their end; a second call does nothing."""
         for slot in self._remote:
             slot.begin_end()
         for slot in self._remote:
@@ -81,7 +81,8 @@ class RemoteVectorEnv(SeparateVectorEnv):
         """Return the indices of environments that have made their requested step, and that step.
 
         Waits for all that were requested until `remote_env_batch_wait_ms` is over, then for at
-        least one. The others are flagged in `Step.waiting`.
+        least one. The others are flagged in `Step.waiting`. Ended episodes are reset and failed
+        environments replaced; raises EnvError if that is not allowed.
         """
         ready = self._ready()
         self._asked.difference_update(ready)
@@ -91,9 +92,9 @@ class RemoteVectorEnv(SeparateVectorEnv):
         return np.array(ready), self._stepped(ready, self._receive_all(ready), waiting)
 
     def _ready(self) -> list[int]:
-        """Wait as `poll` does.
+        """Wait for requested steps as `poll` does.
 
-        Return the environments that have answered, died or run out of time.
+        Return the sorted indices of environments that have answered, died or run out of time.
         """
         until = time.monotonic() + self._wait_s
         ready = {env_index for env_index in self._asked if not self._remote[env_index].wait_handles}
@@ -111,7 +112,11 @@ class RemoteVectorEnv(SeparateVectorEnv):
         return sorted(ready)
 
     def step(self, actions: Any) -> Step:
-        """Make one step of every environment."""
+        """Make one step of every environment with actions (N, …), and wait for all of them.
+
+        Ended episodes are reset and failed environments replaced; raises EnvError if that is not
+        allowed.
+        """
         self._ends.count()
         for slot, action in zip(self._remote, actions, strict=True):
             slot.send_step(action)

@@ -48,7 +48,8 @@ class SharedStepMemory:
     def map(self, connector: EnvConnector) -> None:
         """Map the memory into this process, with room for an observation and an action.
 
-        Their spaces are the `connector`'s. The memory grows if needed, and never shrinks.
+        Their spaces are the `connector`'s. The memory grows if needed, and never shrinks. Sets
+        `numbers`, `observation` and `action` to arrays in it.
         """
         # To travel it became one that programs inherit, no matter who starts them.
         os.set_inheritable(self._descriptor, False)
@@ -108,7 +109,11 @@ class EnvServer(EnvSlot):
         self._is_mapped = False
 
     def remake(self, seed: int) -> OwnSpaces:
-        """Make a new environment, and return its spaces; seeds this process's global streams."""
+        """Make a new environment, and return its spaces, before any conversion.
+
+        Seeds this process's global streams. The first call maps the shared memory; a later one does
+        not close the environment before.
+        """
         rng.seed_global(seed, "global")
         super().__init__(self._make, self._config)
         if not self._is_mapped:
@@ -119,8 +124,8 @@ class EnvServer(EnvSlot):
     def step(self, action: Any) -> Any:
         """Make one step; `action` is None if it is in the shared memory.
 
-        Reward and flags are written there. Returns the observation (None if it is there, too) and
-        info.
+        Reward, flags and the times of conversions are written there. Returns the observation (None
+        if it is there, too) and info. Raises what the environment raises, or EnvContractError.
         """
         if action is None:
             action = self._shared.action.copy()[()]
@@ -133,16 +138,16 @@ class EnvServer(EnvSlot):
         return self._shown(super().reset(seed))
 
     def get_state(self) -> dict[str, Any]:
-        """Return the entries ``environment`` and ``global_streams``."""
+        """Return ``environment``, its state, and ``global_streams``, those of this process."""
         return {"environment": super().get_state(), "global_streams": rng.capture_global()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned."""
+        """Restore a state that `get_state` returned, and this process's global streams."""
         super().set_state(state["environment"])
         rng.restore_global(state["global_streams"])
 
     def end(self) -> None:
-        """Close the environment before the process ends."""
+        """Close the environment before the process ends; an error is only logged."""
         close(self, self._name)
 
     def _shown(self, observation: Any) -> Any:
@@ -208,7 +213,8 @@ class RemoteEnvSlot:
     def start(self, seed: int) -> None:
         """Start the process, and request that it makes the environment.
 
-        `finish_start` waits for it.
+        `finish_start` waits for it. `seed` is for the process's global random streams. Raises Gone
+        if the process died at once.
         """
         name = f"environment {self._name}"
         server = (self._make, self._config, self._shared, name)
@@ -222,13 +228,19 @@ class RemoteEnvSlot:
         return dict(zip(self.connector.seconds, self._shared.numbers[3:].tolist(), strict=True))
 
     def finish_start(self) -> None:
-        """Wait until the process has made the environment; raises if that failed."""
+        """Wait until the process has made the environment; set `connector`, map the shared memory.
+
+        Raises Fault if the environment cannot be made, or the process died or took too long.
+        """
         env_spaces: OwnSpaces = self._receive(self._patience)
         self.connector = make_connector(self._config, *env_spaces)
         self._shared.map(self.connector)
 
     def send_step(self, action: Any) -> None:
-        """Request a step without waiting; if the process is gone, `receive_step` raises."""
+        """Request a step without waiting; if the process is gone, `receive_step` raises.
+
+        An action that is an array is passed in the shared memory.
+        """
         if self._shared.action is not None:
             self._shared.action[...] = action
             action = None
@@ -246,14 +258,18 @@ class RemoteEnvSlot:
         return self._observation(observation), reward, bool(terminated), bool(truncated), info
 
     def reset(self, seed: int | None) -> Any:
-        """Start an episode; return its first observation (*O).
+        """Start an episode; wait for its first observation (*O), and return it.
 
-        A `seed` of None continues the streams.
+        A `seed` of None continues the streams. The next request overwrites an observation in shared
+        memory. Raises Fault or EnvContractError.
         """
         return self._observation(self._ask("reset", seed))
 
     def remake(self, seed: int) -> None:
-        """Replace the environment by a new one, in a new process if necessary."""
+        """Replace the environment by a new one, in a new process if the old one is gone, and wait.
+
+        `seed` is for the process's global random streams. Raises Fault if that fails.
+        """
         if self._is_running():
             self._ask("remake", seed)
         else:
@@ -262,7 +278,7 @@ class RemoteEnvSlot:
             self.finish_start()
 
     def render(self) -> Any:
-        """Return a picture of the environment."""
+        """Return what the environment's `render` returns, such as a picture; raises Fault."""
         return self._ask("render")
 
     def seed_spaces(self, seed: int) -> None:
@@ -284,7 +300,11 @@ class RemoteEnvSlot:
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`; the time limit grows with the steps to be replayed."""
+        """Restore a state of `get_state`; the time limit grows with the steps to be replayed.
+
+        A process that is gone is started again. A state with the entry ``gone`` kills the process
+        instead. Raises Fault.
+        """
         if "gone" in state:
             self._end_at_once(state["gone"])
             return
@@ -301,7 +321,7 @@ class RemoteEnvSlot:
         return names
 
     def close(self) -> None:
-        """Close the environment, but keep its process."""
+        """Close the environment, but keep its process; does nothing if that is gone."""
         if self._is_running():
             self._ask("close")
 
@@ -311,7 +331,7 @@ class RemoteEnvSlot:
             self._child.ask_to_end()
 
     def end(self) -> None:
-        """Wait until the process has ended, killing it if it does not.
+        """Wait until the process has ended, killing it if it does not; release the shared memory.
 
         A second call does nothing.
         """
@@ -320,7 +340,10 @@ class RemoteEnvSlot:
         self._shared.close()
 
     def _ask(self, method: str, *args: Any) -> Any:
-        """Call a method of `EnvServer` in the process, and return its result."""
+        """Call a method of `EnvServer` in the process, wait, and return its result.
+
+        Raises Fault or EnvContractError.
+        """
         self._send(method, *args)
         return self._receive(self._patience)
 
@@ -363,7 +386,7 @@ class RemoteEnvSlot:
         return not self._gone and self._child.is_alive
 
     def _lost(self) -> Gone:
-        """Record that the process has died; return the error that later requests raise."""
+        """Kill the process, record why it is lost, and return the error of all later requests."""
         return self._end_at_once(f"lost its process (pid {self.pid}), which {self._child.failure}")
 
     def _end_at_once(self, reason: str) -> Gone:

@@ -44,14 +44,18 @@ class Restarts:
         self.restarts = np.zeros(count, dtype=np.int64)
         """Number of restarts of each environment, (N,)."""
         self.failures = np.zeros(count, dtype=np.int64)
-        """Number of consecutive failures of each environment, (N,)."""
+        """Number of consecutive failures of each environment, (N,).
+
+        An episode that ends, or has more than `STEPS_THAT_COUNT` steps, sets it to 0.
+        """
 
     def recover(
         self, slot: AnySlot, env_index: int, method: str, error: Exception, length: int
     ) -> Any:
         """Replace an environment whose `method` raised `error`; return its new first observation.
 
-        The environment is in `slot`; its lost episode had `length` steps.
+        The environment is in `slot`; its lost episode had `length` steps. If a new one fails, too,
+        it is tried again after a wait. Each restart is counted and logged, with a traceback.
 
         Raises:
             EnvError: restarts are not allowed, the contract was broken, or it failed too often in a

@@ -60,7 +60,11 @@ class SeparateVectorEnv:
         self._restarts = Restarts(config.restart_failed_sub_environments, place, self.count)
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes, each with its seed if given; return observations (N, *O)."""
+        """Start all episodes, each with its seed if given; return observations (N, *O).
+
+        The next step overwrites them. An environment that fails is replaced; raises EnvError if
+        that is not allowed.
+        """
         for env_index in range(self.count):
             self._rows.put(
                 env_index, self._begin(env_index, None if seeds is None else seeds[env_index])
@@ -69,12 +73,18 @@ class SeparateVectorEnv:
         return cast(Array, self._rows.all_observations())
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Start one environment's episode; return its observation (1, *O)."""
+        """Start one environment's episode with a seed; return its observation (1, *O).
+
+        `sub_env` is its index. If it fails it is replaced; raises EnvError if that is not allowed.
+        """
         self._ends.lengths[sub_env] = 0
         return np.asarray(self._begin(sub_env, seed))[None]
 
     def step(self, actions: Any) -> Step:
-        """Make one step of every environment with actions (N, …); ended episodes are reset."""
+        """Make one step of every environment with actions (N, …); ended episodes are reset.
+
+        Failed environments are replaced; raises EnvError if that is not allowed.
+        """
         raise NotImplementedError
 
     def _stepped(
@@ -86,7 +96,8 @@ class SeparateVectorEnv:
         """Make a `Step` of the results of the environments `envs`, after resets and restarts.
 
         An exception among the outcomes means that the environment failed. Observations have been
-        stored before; `waiting` (N,) flags environments without a result.
+        stored before; `waiting` (N,) flags environments without a result. Horizons are applied.
+        Raises EnvError if a failed environment may not be replaced.
         """
         rewards = np.zeros(self.count)
         terminated = np.zeros(self.count, dtype=np.bool_)
@@ -114,7 +125,7 @@ class SeparateVectorEnv:
         return self._ends.settle(step)
 
     def render(self) -> Any:
-        """Return a picture of environment 0."""
+        """Return what environment 0's `render` returns, such as a picture."""
         return self._slots[0].render()
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
@@ -128,7 +139,7 @@ class SeparateVectorEnv:
         return {"units": sub_envs, "counters": self.get_counters()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state in environments that were created equally and reset once."""
+        """Restore a state of `get_state` in environments that were made equally and reset once."""
         for slot, one in zip(self._slots, state["units"], strict=True):
             slot.set_state(one)
         self.set_counters(state["counters"])
@@ -143,7 +154,7 @@ class SeparateVectorEnv:
         self._restarts.set_state(counters)
 
     def connector_seconds(self) -> dict[str, float]:
-        """Return name of a conversion of observations or actions → total time, seconds."""
+        """Return name of a conversion of observations or actions → total time of all, seconds."""
         each = [slot.seconds for slot in self._slots]
         return {name: sum(one[name] for one in each) for name in each[0]}
 
@@ -155,7 +166,7 @@ class SeparateVectorEnv:
         return [name for slot in self._slots for name in slot.unsaved_attributes()]
 
     def close(self) -> None:
-        """Close the environments."""
+        """Close the environments; errors are only logged."""
         for env_index, slot in enumerate(self._slots):
             close(slot, self._place.name(env_index))
 
@@ -164,7 +175,8 @@ class SeparateVectorEnv:
     ) -> Step:
         """Reset ended environments, replace failed ones; return the step with first observations.
 
-        Failed environments have reward 0 and no flag in it. Calls `before_restart` first.
+        Failed environments have reward 0 and no flag in it. Calls `before_restart` first. Raises
+        EnvError if a failed one may not be replaced.
         """
         if self.before_restart is not None:
             self.before_restart(step)
@@ -179,7 +191,8 @@ class SeparateVectorEnv:
     def _begin(self, env_index: int, seed: int | None, follows: bool = False) -> Any:
         """Reset an environment, and return the first observation; one that fails is replaced.
 
-        With `follows`, an episode ended properly before, so the failures count from 0 again.
+        With `follows`, an episode ended properly before, so the failures count from 0 again. Raises
+        EnvError if it may not be replaced.
         """
         try:
             observation = self._slots[env_index].reset(seed)
@@ -192,7 +205,8 @@ class SeparateVectorEnv:
     def _recover(self, env_index: int, method: str, error: Exception) -> Any:
         """Replace an environment that raised `error` in `method`.
 
-        Return its new first observation.
+        Return its new first observation. Raises EnvError if it may not be replaced, or fails again
+        too often.
         """
         failed_at = int(self._ends.lengths[env_index])
         return self._restarts.recover(self._slots[env_index], env_index, method, error, failed_at)
@@ -230,16 +244,22 @@ class _Rows:
         """Function that stores the observation of an environment, by its index."""
 
     def only(self) -> Array | None:
-        """Return a view (D,) of the observation of environment 0; None if it is not an array."""
+        """Return a view (D,) of the observation of environment 0; None if it is not an array.
+
+        The view shows later observations, too.
+        """
         return self._array[:1].reshape(-1) if self._plain else None
 
     def copied(self, env_index: int) -> Any:
-        """Return a copy of one environment's observation."""
+        """Return one environment's observation, copied if it is an array."""
         one = self._array[env_index] if self._plain else self._each[env_index]
         return np.array(one) if isinstance(one, np.ndarray) else one
 
     def all_observations(self) -> Any:
-        """Return all observations: an array (N, *O), or nested arrays for nested spaces."""
+        """Return all observations: an array (N, *O), or nested arrays for nested spaces.
+
+        It is no copy: later observations are written into the same arrays.
+        """
         if self._plain:
             return self._array
         return concatenate(self._space, self._each, self._array)
@@ -274,7 +294,10 @@ class InProcessVectorEnv(SeparateVectorEnv):
         return [slot.env for slot in self._local]
 
     def step(self, actions: Any) -> Step:
-        """Make one step of every environment."""
+        """Make one step of every environment with actions (N, …); ended episodes are reset.
+
+        Failed environments are replaced; raises EnvError if that is not allowed.
+        """
         self._ends.count()
         is_calm, put = not self._ends.is_set, self._rows.put
         outcomes: list[Outcome | Exception] = []
@@ -308,7 +331,8 @@ class InProcessVectorEnv(SeparateVectorEnv):
     def only_row(self) -> Array | None:
         """View (D,) of the only environment's current observation.
 
-        None with several environments, nested actions, or a horizon that may end an episode.
+        It shows later observations, too. None with several environments, nested actions, an
+        observation that is no array, or a horizon that may end an episode.
         """
         alone = self.count == 1 and not (self._acts or self._ends.is_set)
         return self._rows.only() if alone else None
@@ -316,7 +340,9 @@ class InProcessVectorEnv(SeparateVectorEnv):
     def step_alone(self, action: Any) -> float | Step:
         """Make one step of the only environment: a faster `step`.
 
-        Returns only the reward if the episode continues normally, else a `Step`.
+        Returns only the reward if the episode continues normally, else a `Step`, also if the info
+        has the entry ``training_enabled``. With the reward alone, the new observation is in
+        `only_row`, and the info is dropped.
         """
         self._ends.count()
         slot = self._local[0]

@@ -33,7 +33,10 @@ class EnvSlot:
         return self.connector.seconds
 
     def step(self, action: Any) -> Outcome:
-        """Make one step, and return its five values; the next one may overwrite the observation."""
+        """Make one step, and return its five values; the next one may overwrite the observation.
+
+        Raises EnvContractError for a wrong result, and whatever the environment raises.
+        """
         if self.connector.acts:
             action = self.connector.act(action)
         return self.check(self.env.step(action))
@@ -49,7 +52,8 @@ class EnvSlot:
     def reset(self, seed: int | None) -> Any:
         """Start an episode; return its first observation (*O).
 
-        A `seed` of None continues the streams.
+        A `seed` of None continues the streams. The info is dropped. Raises EnvContractError for a
+        wrong result or a `reset` without a seed, and whatever the environment raises.
         """
         try:
             given: Any = self.env.reset(seed=seed)
@@ -63,12 +67,15 @@ class EnvSlot:
     def remake(self, seed: int) -> Any:
         """Replace the environment by a new one.
 
-        `seed` is ignored, as this process's streams are shared.
+        The old one is not closed. `seed` is ignored, as this process's streams are shared.
         """
         self.env = self._make()
 
     def render(self) -> Any:
-        """Return a picture of the environment."""
+        """Return what the environment's `render` returns, such as a picture.
+
+        The global random streams are preserved.
+        """
         return draw(self.env)
 
     def seed_spaces(self, seed: int) -> None:
@@ -88,5 +95,5 @@ class EnvSlot:
         return unsaved_attributes(self.env)
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close the environment; exceptions are not caught."""
         self.env.close()
