@@ -371,7 +371,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the search spaces that are shipped with sweep: name → file."""
+    """Return the search spaces that are shipped with sweep: name → file, sorted by name."""
     entries = sorted(resources.files("search_spaces").iterdir(), key=lambda entry: entry.name)
     return {Path(e.name).stem: Path(str(e)) for e in entries if e.name.endswith(".yaml")}
 

@@ -149,7 +149,10 @@ class Permission:
     # ---- sweeps -----------------------------------------------------------------------------
 
     def find(self, name: str) -> Folder:
-        """Return the folder of a sweep in the root; UnknownName if there is none of this name."""
+        """Return the folder of a sweep in the root; UnknownName if there is none of this name.
+
+        Raises UsageError if one of the sweep's files is a link.
+        """
         names = folders.list_sweeps(self.root)
         if name not in names:
             raise UnknownName("sweep", name, names)

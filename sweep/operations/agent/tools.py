@@ -198,6 +198,10 @@ class Toolbox:
         """Check an allowed spec, perhaps with a smaller space, by training it for some seconds.
 
         Returns its space, the expected costs in time and steps, and warnings. Nothing is written.
+
+        Raises:
+            UsageError: the spec is not allowed or not valid, the trainable failed, or nothing is
+                left of trials or budget.
         """
         allowed, left = self.allowed, self.allowed.remaining()
         _, changes = allowed.prepare(arguments.spec, arguments.narrow, None, left)
@@ -210,6 +214,11 @@ class Toolbox:
 
         Returns the name of the sweep as soon as it runs, without waiting for its end; status tells
         how far it is. One sweep runs at a time.
+
+        Raises:
+            UsageError: another sweep runs, the spec is not allowed or not valid, or nothing is left
+                of trials or budget.
+            SweepError: the sweep did not begin in time.
         """
         allowed = self.allowed
         self._started = [one for one in self._started if one.poll() is None]
@@ -235,6 +244,9 @@ class Toolbox:
         """Report the progress of a sweep: state, counts, best trial, running trials, time left.
 
         Without a name: the newest sweeps, the allowed specs, and what is left of trials and budget.
+
+        Raises:
+            UsageError: there is no sweep of this name.
         """
         if arguments.name is None:
             sweeps, problems = lookup.read_all(self.allowed.root)
@@ -262,14 +274,22 @@ class Toolbox:
             return {"left": {"unknown": str(error)}}
 
     def results(self, arguments: ResultsArguments) -> Data:
-        """List the best trials of a sweep with scores and settings."""
+        """List the best trials of a sweep with scores and settings.
+
+        Raises:
+            UsageError: there is no sweep of this name.
+        """
         data = overview.results(lookup.read(self.allowed.find(arguments.name), curves=False))
         rows = [_pick(row, _TRIAL) for row in data["trials"][: arguments.top]]
         head = _pick(data, ("name", "metric", "mode", "front"))
         return {**head, "trials": rows, "trials_in_all": len(data["trials"])}
 
     def explain(self, arguments: TrialArguments) -> Data:
-        """Explain each decision about a trial, with the numbers that were compared."""
+        """Explain the newest decisions about a trial, with the numbers that were compared.
+
+        Raises:
+            UsageError: there is no such sweep or trial.
+        """
         folder = self.allowed.find(arguments.name)
         sweep = lookup.read(folder)
         asked = arguments.trial
@@ -284,7 +304,11 @@ class Toolbox:
         return {**data, "settings": dict(trial.searched)}
 
     def best(self, arguments: SweepArguments) -> Data:
-        """Show the best trial of a sweep: scores, settings, and how certain it is."""
+        """Show the best trial of a sweep: scores, settings, and how certain it is.
+
+        Raises:
+            UsageError: there is no sweep of this name, or it has no best trial.
+        """
         data = overview.best(lookup.read(self.allowed.find(arguments.name), curves=False))
         return _pick(data, ("name", "metric", "mode", *_TRIAL, "pick", "trials", "scored"))
 
@@ -292,6 +316,9 @@ class Toolbox:
         """Suggest settings to a sweep, for one of its next new trials.
 
         The trial counts for the sweep's number of trials.
+
+        Raises:
+            UsageError: there is no sweep of this name, or it cannot grant the request.
         """
         folder = self.allowed.find(arguments.name)
         given = arguments.settings, arguments.why, AUTHOR, PATIENCE_S
@@ -301,6 +328,10 @@ class Toolbox:
         """End a sweep that was started here, or some of its trials, at the next checkpoint.
 
         Only a person can continue a stopped sweep.
+
+        Raises:
+            UsageError: there is no sweep of this name, a person started it, or it cannot grant the
+                request.
         """
         if bad := [number for number in arguments.trials if not 0 <= number < 2**31]:
             raise BadConfig("trials", bad[0], "numbers of trials")

@@ -118,7 +118,10 @@ def _disk(root: Path) -> list[Finding]:
 
 
 def _key() -> list[Finding]:
-    """Report whether the user has a signing key, or a folder in which one can be created."""
+    """Report whether the user has a signing key, or a folder in which one can be created.
+
+    It is a problem if there is neither. Nothing is created.
+    """
     trust = signing.load_trust()
     if trust.key:
         return [Finding("key", "ok", f"your signing key {trust.name}, readable by you alone")]
@@ -130,7 +133,10 @@ def _key() -> list[Finding]:
 
 
 def _memory() -> Finding:
-    """Report cores and memory; a warning if one trial on each core needs more than there is."""
+    """Report cores and memory; a warning if one trial on each core needs more than there is.
+
+    A trial is taken to need `LOW_MEMORY` bytes.
+    """
     cores = joblib.cpu_count()
     bound = min([psutil.virtual_memory().total, *_limits()])
     seen = f"{cores} cores, {size_text(bound)} of memory"
@@ -141,7 +147,10 @@ def _memory() -> Finding:
 
 
 def _limits() -> Iterator[int]:
-    """Yield the memory limits that the system sets for this container or service, in bytes."""
+    """Yield the memory limits that the system sets for this container or service, in bytes.
+
+    Nothing is yielded if it sets none.
+    """
     for name in _LIMITS:
         try:
             yield int(Path(name).read_text())

@@ -90,7 +90,8 @@ def _say_twice(say: Say, log: TextIO, text: str) -> None:
 def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
     """Open and lock the file ``attachments.log``; StorageError if it stays locked until `deadline`.
 
-    `deadline` is a time of time.monotonic(), in seconds.
+    `deadline` is a time of time.monotonic(), in seconds. The file is created if necessary, and what
+    the block writes is appended.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     with os.fdopen(disk.open_file(folder.attachments_log, flags), "w", encoding="utf-8") as log:

@@ -54,7 +54,7 @@ class Page:
 
     @property
     def url(self) -> str:
-        """URL of the sweep's trials, best first; without a sweep, of all experiments.
+        """URL of the sweep's trials, best first; of all experiments if MLflow has no such sweep.
 
         The URL selects the mode for training runs, since MLflow's default is for language models.
         """

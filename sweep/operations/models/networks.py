@@ -99,7 +99,8 @@ class Record:
 def candidates(trial: Trial) -> list[Network]:
     """Return the best and newest checkpoint of each seed, first the best one of the best seed.
 
-    Seeds that are catching up are left out, since they are at another point of their training.
+    Seeds that are catching up are left out, since they are at another point of their training. Test
+    seeds are included. A checkpoint that is both is listed once; without any the list is empty.
     """
     leader, networks = trial.leader, {}
     others = [one for one in (*trial.compared_replicas, *trial.test_replicas) if one is not leader]
@@ -300,7 +301,8 @@ class _Comparison:
     def _wins(self, network: Network, trainable: Trainable, share: float) -> bool:
         """Let a network play, and stop its trainable. Returns true if it is the best so far.
 
-        `share` is the number of environment steps after which it begins no further episodes.
+        Its statistics are kept for the card. `share` is the number of environment steps after which
+        it begins no further episodes.
         """
         try:
             found = self._play(trainable, "compared", share)

@@ -65,6 +65,8 @@ class Restored:
 def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
     """Yield the chosen trainable, restored in a temporary folder; stop it at the end.
 
+    The checkpoint is one of the trial's best seed.
+
     Raises:
         UsageError: no such trial or checkpoint.
         TrainableError: the checkpoint is unusable.

@@ -109,7 +109,7 @@ MOST_POINTS = 2000
 def count_points(space: Space) -> int | None:
     """Return the number of points in the space.
 
-    Returns None if it is infinite or more than 63 bits hold.
+    Returns None if it is infinite, more than 63 bits hold, or conditions make it too costly.
     """
     try:
         found = Points(space).count

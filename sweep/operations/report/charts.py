@@ -282,7 +282,7 @@ def contour(model: Model, first: str, second: str) -> Data:
 def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     """Return the data of the pictures of time: slices by slot, trials by rung, use of the slots.
 
-    Returns None before the first slice.
+    Many slices are merged to fewer bars. Returns None before the first slice.
     """
     bars = timeline.bars(sweep, clock)
     if not bars:

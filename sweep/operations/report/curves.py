@@ -123,7 +123,10 @@ def is_finite(value: float | None) -> bool:
 
 
 def thin(points: Sequence[Point], count: int) -> list[Point]:
-    """Return about `count` points: least and greatest value of each stretch, and both ends."""
+    """Return about `count` points: least and greatest value of each stretch, and both ends.
+
+    All are returned if there are at most `count`.
+    """
     return [points[place] for place in thin_indices(points, count)]
 
 

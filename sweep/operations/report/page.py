@@ -241,7 +241,7 @@ def _parallel(data: Data) -> Section | None:
 
 
 def _slices(data: Data) -> Section | None:
-    """Return the section with a plot of scores for each setting.
+    """Return the section with a plot of scores for each of the `_SLICES` most important settings.
 
     Returns None with fewer than two scores.
     """

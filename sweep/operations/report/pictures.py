@@ -192,7 +192,10 @@ def _search(data: Data) -> "Figure | None":
 
 
 def _slices(data: Data) -> "Figure | None":
-    """Draw a plot of scores for each setting; None with fewer than two scored trials."""
+    """Draw a plot of scores for each of the `_SLICES` most important settings.
+
+    Returns None with fewer than two scored trials.
+    """
     points = data["points"]
     if points is None:
         return None

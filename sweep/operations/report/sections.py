@@ -86,7 +86,10 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
 
 
 def _best_tile(best: Mapping[str, Any]) -> Markup:
-    """Return the tile with the best trial's score; `best` is the trial's data in an overview."""
+    """Return the tile with the best trial's score, and with the expected one if its error is known.
+
+    `best` is the trial's data in an overview.
+    """
     score, number = formatting.number(best["score"]), best["trial"]
     if best["expected_error"] is None:
         return _tile(score, f"best, trial {number}")
@@ -355,7 +358,8 @@ def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
 def failures(sweep: Sweep) -> Section | None:
     """Return the section about failed trials and slices that ended badly.
 
-    At most `FAILED` trials are shown with tracebacks. Returns None if nothing failed.
+    At most `FAILED` trials are shown with tracebacks, and 100 reasons why slices ended. Returns
+    None if nothing failed.
     """
     failed = sweep.history.with_status(Status.FAILED)
     ends: dict[tuple[End, str], list[str]] = defaultdict(list)

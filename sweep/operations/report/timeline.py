@@ -48,7 +48,10 @@ class Clock:
 
     @classmethod
     def of(cls, records: Sequence[Recorded]) -> "Clock":
-        """Return the clock of the sweep whose events these are."""
+        """Return the clock of the sweep whose events these are.
+
+        Events of term 0, which belong to no driver, are ignored.
+        """
         spans: dict[int, tuple[float, float]] = {}
         for record in records:
             first, _ = spans.get(record.term, (record.time, record.time))
@@ -148,7 +151,11 @@ class _Slots:
         self._fill(time)
 
     def close(self, key: _Key, time: float) -> None:
-        """End the slice of a trial and replica at the date `time`, and fill free slots."""
+        """End the slice of a trial and replica at the date `time`, and fill free slots.
+
+        If it was thought to wait, it takes the place of the slice that started last, which waits
+        again.
+        """
         if key in self._queue and self._running:  # it started before one that was opened earlier
             other = max(self._running, key=lambda one: self._running[one][1])
             event, start, lane = self._running.pop(other)
@@ -231,8 +238,8 @@ def _is_mergeable(previous: Bar, bar: Bar, grain: float) -> bool:
 def rungs(sweep: Sweep) -> list[Data]:
     """Return the numbers of trials that reached each rung, went on from it, and wait there.
 
-    Each entry has the keys ``reached``, ``on`` and ``waiting``. Rungs that no trial reached are
-    left out.
+    Each entry, from the lowest rung up, has the keys ``reached``, ``on`` and ``waiting``. Rungs
+    that no trial reached are left out.
     """
     levels, trials = sweep.aim.levels, sweep.history.trials
     rows = []

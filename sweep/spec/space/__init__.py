@@ -149,7 +149,10 @@ class Space:
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """Name → domain of each parameter that the searcher proposes, in the order of the file."""
+        """Name → domain of each parameter that the searcher proposes, in the order of the file.
+
+        Pinned parameters, and those with ``grid``, are left out.
+        """
         return {
             name: self.domain_of(name)
             for name in self.searched
@@ -325,7 +328,8 @@ class Space:
     def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
         """Return whether a parameter is active at a point.
 
-        `values` are those of earlier parameters. Raises BadSpace if a condition has no value.
+        `values` are those of earlier parameters. It is inactive if one that it needs is. Raises
+        BadSpace if a condition has no value.
         """
         parameter = self.parameters[name]
         if any(needed not in values for needed in parameter.needs):

@@ -38,7 +38,7 @@ def choice_key(value: Any) -> str:
 def are_equal(one: Any, other: Any) -> bool:
     """Return whether two plain values are equal.
 
-    Numbers are compared by value, so 1 equals True.
+    Numbers, also inside lists and mappings, are compared by value, so 1 equals 1.0 and True.
     """
     return equality_key(one) == equality_key(other)
 

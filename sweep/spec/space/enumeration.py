@@ -90,7 +90,10 @@ class Points:
         return self._space.resolve(lambda name, _domain: proposed[name])
 
     def _walk(self, index: int) -> dict[str, Any]:
-        """Return name → proposed value at the point with this index."""
+        """Return name → value at the point with this index, of the parameters that are enumerated.
+
+        Inactive ones are left out.
+        """
         node, proposed = self._root, {}
         for name in self._names:
             for edge in node.edges:
@@ -210,7 +213,10 @@ def _order(space: Space) -> list[str]:
 
 
 def _deciding_names(space: Space) -> set[str]:
-    """Return the parameters that conditions use, and those from which these are derived."""
+    """Return the parameters that conditions use, and those that these need in turn.
+
+    Conditions are those of parameters and of forbidden combinations.
+    """
     asked = [n for p in space.parameters.values() for c in p.when for n in c.names]
     asked += [name for clause in space.forbidden for name in clause.names]
     names: set[str] = set()

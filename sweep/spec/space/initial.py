@@ -71,9 +71,9 @@ def spaces_of_suggestion(
 
 
 def _cell(space: Space, index: int) -> dict[str, Any]:
-    """Return the value of each ``grid`` parameter for trial `index`.
+    """Return the value of each ``grid`` parameter for the trial `index`, from 0, that takes them.
 
-    The last one changes fastest.
+    The last one changes fastest. After all combinations, the first one follows again.
     """
     cell = {}
     for name in reversed(space.crossed_domains):

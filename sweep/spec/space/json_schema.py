@@ -74,7 +74,8 @@ def space(
     Args:
         definitions: name of a setting that the trainable has → schema of its parameter.
         patterns: regular expressions of further names.
-        open_: True if any other name is allowed as well.
+        open_: True if any other name is allowed as well; without it, only those that begin with an
+            underscore.
     """
     below = [NAME.pattern] if open_ else ["_.*", *patterns]
     return {

@@ -71,7 +71,10 @@ class Compared(_ParentCondition):
     """Number, or for ``==`` and ``!=`` any value, that is compared with the parameter's."""
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the condition holds for `values`, name → value, the parent's included."""
+        """Return whether the condition holds for `values`, name → value, the parent's included.
+
+        An order, such as ``<``, does not hold for a value that is no number.
+        """
         value = values[self.parent]
         ordered = self.sign not in ("==", "!=")
         if ordered and not isinstance(value, int | float):
