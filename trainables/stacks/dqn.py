@@ -42,7 +42,8 @@ _WORKER = 0
 def replay_places(buffer_size: int) -> int:
     """Return the number of rows for which a compiled program allocates a replay of `buffer_size`.
 
-    It is rounded up, so that few programs are needed. Unused rows cost memory, and no time.
+    It is rounded up to 2048 times a power of 4, so that few programs are needed. Unused rows cost
+    memory, and no time.
     """
     places = _LEAST_PLACES
     while places < buffer_size:
@@ -73,9 +74,9 @@ class LaneReplay(ReplayBuffer):
         self.is_here = True
 
     def to_arrays(self, places: int, features: int) -> Replay:
-        """Return the rows as the arrays of a program, which has room for `places` rows.
+        """Return copies of the rows as the arrays of a program, which has room for `places` rows.
 
-        `features` is the number of features of an observation.
+        Unused places are zeros. `features` is the number of features of an observation.
         """
         rows = np.zeros((places, width(features)), np.float32)
         if self._size:
@@ -87,7 +88,10 @@ class LaneReplay(ReplayBuffer):
         return Replay(rows, np.int32(self._size), np.int32(self._next))
 
     def take_arrays(self, replay: Replay) -> None:
-        """Replace the rows by those in a program's arrays."""
+        """Replace the rows, and the position of the next one, by those in a program's arrays.
+
+        `is_here` does not change.
+        """
         self.forget()
         if size := int(replay.size):
             found = unpacked(replay.rows[:size])._asdict()
@@ -99,7 +103,7 @@ class LaneReplay(ReplayBuffer):
         self._next = int(replay.next)
 
     def forget(self) -> None:
-        """Drop all rows."""
+        """Drop all rows and free their memory; `is_here` does not change."""
         self._size = self._next = 0
         self._columns, self._rows = {}, np.zeros(0, dtype=np.uint8)
 
@@ -109,7 +113,10 @@ class LaneDQN(LaneTrainer, DQN):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that DQN, or its compiled program, does not support."""
+        """Raise ConfigError for settings that DQN, or its compiled program, does not support.
+
+        Those of the program are found all at once and raised together as ConfigErrors.
+        """
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -127,7 +134,10 @@ class LaneDQN(LaneTrainer, DQN):
         return {**super().choose(settings, inspection), "native_vector_env": False}
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return name → part that checkpoints contain, as DQN does, with a `LaneReplay`."""
+        """Return name → part that checkpoints contain, as DQN does, with a new `LaneReplay`.
+
+        It becomes the trainer's `replay`.
+        """
         parts, of = super().make_parts(), self.settings
         gamma = None if self.n_step else of.gamma
         self._rows = LaneReplay(of.replay.buffer_size, self.seed, gamma)
@@ -174,7 +184,11 @@ class LaneDQN(LaneTrainer, DQN):
         return arrays
 
     def rates(self) -> Rates:
-        """Return the scheduled settings, such as ε, in each round of the next iteration."""
+        """Return the scheduled settings in each round of the next iteration, each (R,).
+
+        They are learning rate, ε, number of updates (0 before ``learning_starts``), and flags of
+        rounds after which the target network is copied (never with ``tau``).
+        """
         of, rows, starts = self.settings, self.settings.fragment_size, self.round_starts
         replay, every = of.replay, of.replay.target_network_update_freq
         learns = [one + rows >= replay.learning_starts for one in starts]
@@ -191,7 +205,10 @@ class LaneDQN(LaneTrainer, DQN):
         return self.settings.exploration_config.epsilon(timesteps)
 
     def as_lane_state(self) -> Lane:
-        """Return the trainer's state as the program's arrays: policy, filter, episodes, replay."""
+        """Return the trainer's state as the program's arrays: policy, filter, episodes, replay.
+
+        The replay comes from this object if it has the rows, else from the trainer's lane.
+        """
         target = self.target.get_state()["weights"]
         features, shape = self.lane_env.features, self.shape
         has_rows = self._rows.is_here
@@ -208,7 +225,11 @@ class LaneDQN(LaneTrainer, DQN):
         )
 
     def _waiting(self) -> Step:
-        """Return the steps whose n-step transitions are incomplete, as the program's arrays."""
+        """Return the steps whose n-step transitions are incomplete, as the program's arrays (K, N).
+
+        Places without a step have `NO_STEP` as ``t``; that is all of them without n-step
+        transitions, or if the stored steps are of another number of environments.
+        """
         shape = self.shape
         none = no_steps(shape.waiting, shape.num_envs, self.lane_env.features)
         rows = {name: np.array(column) for name, column in none._asdict().items()}
@@ -223,7 +244,8 @@ class LaneDQN(LaneTrainer, DQN):
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
         """Copy target network and steps of incomplete transitions from the program to the trainer.
 
-        `take` returns a field of the trainer's state in the program by name.
+        `take` returns a field of the trainer's state in the program by name. Without n-step
+        transitions only the target network is copied.
         """
         self.target.set_state({"weights": self.as_policy(take("target"))})
         if self.n_step:
@@ -234,7 +256,10 @@ class LaneDQN(LaneTrainer, DQN):
             self.n_step.set_state({"held": {_WORKER: held}})
 
     def _hand_over(self) -> tuple[Stack, int]:
-        """Copy the trainer's state into the program, as the base class, and drop the rows here."""
+        """Copy the trainer's state into the program, as the base class, and drop the rows here.
+
+        Returns (stack, place).
+        """
         found = super()._hand_over()
         if self._rows.is_here:
             self._rows.is_here = False
@@ -244,7 +269,8 @@ class LaneDQN(LaneTrainer, DQN):
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the state of policy, filters and parts, as every trainer does.
 
-        The replay's rows are copied from the program for that, and dropped again.
+        The replay's rows are copied from the program for that, and dropped again. Nothing is
+        written to `checkpoint_dir`.
         """
         if self._rows.is_here:
             return super()._learnt_state(checkpoint_dir)

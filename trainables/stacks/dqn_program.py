@@ -47,7 +47,10 @@ class Shape(lanes.Shape):
     """Number of latest steps that are kept, as their n-step transitions may be incomplete, K."""
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Return name → shape of each weight and bias in the program, (inputs, outputs)."""
+        """Return name → shape of each array in the program.
+
+        A weight is (inputs, outputs), a bias (outputs,); widths are those of `hidden`.
+        """
         env = self.make_env()
         sizes = (env.features, *self.hidden, env.choices)
         return weight_shapes(dict(zip(self.layers, itertools.pairwise(sizes), strict=True)))
@@ -57,7 +60,7 @@ class Shape(lanes.Shape):
     ) -> tuple["Lane", "Outcome"]:
         """Compute one iteration of one trial: R rounds of collecting and learning.
 
-        Returns its state after them, and what happened in them.
+        Returns its state after them, and statistics and finished episodes of each round.
         """
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         sums, updates, finished, is_finite = reports
@@ -101,7 +104,8 @@ class Settings(NamedTuple):
     n_step: Array
     """Steps per transition, int32, at most K + 1."""
     tau: Array
-    """Fraction by which the target network moves towards the learned one per update."""
+    """Fraction by which the target network moves towards the learned one per update; 0 if it is
+    copied at intervals."""
     capacity: Array
     """Capacity of the replay in rows, int32, at most C."""
 
@@ -201,7 +205,10 @@ def _tick(
     running: _Running,
     drawn: _Drawn,
 ) -> tuple[_Running, _Tick]:
-    """Step all environments once with ε-greedy choices; return state and record of the step."""
+    """Step all environments once with ε-greedy choices; return state and record of the step.
+
+    The observations before the step are added to the statistics of the filter.
+    """
     env = shape.make_env()
     observed = episodes.observe(env, running.episodes.states)
     seen, x = count_and_filter(settings, running.seen, observed)
@@ -326,7 +333,9 @@ def _learn(
 ) -> tuple[Lane, _Learning]:
     """Take the gradient steps of a round on rows drawn from the replay with `key`.
 
-    Returns the trial's state and that of the loop after its last step.
+    There are none if the replay is empty, and none after a loss or gradient that is not finite. The
+    target network is copied after them if `rates` say so. Returns the trial's state and that of the
+    loop after its last step.
     """
     wanted = jnp.where(lane.replay.size > 0, rates.updates, 0)
 

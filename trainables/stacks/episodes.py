@@ -71,7 +71,10 @@ def step(
 
 
 def begin(env: Environment, key: Array, count: int) -> Episodes:
-    """Return the first episodes of `count` environments as numpy arrays, drawn with `key`."""
+    """Return the first episodes of `count` environments as numpy arrays, with no steps so far.
+
+    `key` (2,) uint32 draws their first states.
+    """
     return Episodes(
         np.asarray(_first_states(env, key, count)),
         np.zeros(count, np.int32),

@@ -65,6 +65,8 @@ def evaluate(
 ) -> Played:
     """Play the evaluations of several trials; axis 0 of all arrays is the trial, L.
 
+    Returns the K episodes of each, K the number of environments of `shape`.
+
     Args:
         shape: shape that `Shape.evaluating` returned.
         side_by_side: True to compute all trials at once, False for one after the other, as in
@@ -73,7 +75,7 @@ def evaluate(
         weights: weights of each trial's policy.
         seen: statistics of each trial's observation filter.
         requests: arguments of each trial's evaluation.
-        busy: flags (L,); the episodes of trials with False have no steps.
+        busy: flags (L,); the episodes of trials with False have no steps, and returns of 0.
     """
 
     def one(given: tuple[Tree, Tree, RunningStatistics, Request, Array]) -> Played:
@@ -109,7 +111,7 @@ def _play(
 ) -> Played:
     """Play the evaluation of one trial: all K episodes at once, until the last one has ended.
 
-    `is_busy` () is False for a trial that is not evaluated.
+    `is_busy` () is False for a trial that is not evaluated: its returns and lengths are 0.
     """
     env, count = shape.make_env(), shape.num_envs
     states, keys = first_states(shape, request.key)

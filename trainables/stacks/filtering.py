@@ -45,7 +45,10 @@ def count(statistics: RunningStatistics, rows: Array) -> RunningStatistics:
 
 
 def scale(statistics: RunningStatistics, clip: Array, rows: Array) -> Array:
-    """Return rows (…, D) scaled to mean 0 and standard deviation 1, then clipped to ±`clip`."""
+    """Return rows (…, D) scaled to mean 0 and standard deviation 1, then clipped to ±`clip`.
+
+    With fewer than two counted rows they are divided by about 1.
+    """
     deviation = jnp.where(statistics.count < 2, 1.0, jnp.sqrt(statistics.variance))
     return jnp.clip((rows - statistics.mean) / (deviation + EPSILON), -clip, clip)
 
@@ -101,8 +104,9 @@ def scale_rewards(
     """Add a step's rewards (N,) to the returns and their statistics; return these and scaled ones.
 
     Rewards are divided by the deviation of the discounted return, as by `RewardScaler` (Engstrom et
-    al. 2020). `is_over` (N,) is True where an episode ended with the step. If the settings do not
-    normalise rewards, both are returned unchanged.
+    al. 2020), and clipped to ±`REWARD_CLIP`. `is_over` (N,) is True where an episode ended with the
+    step; its return restarts at 0. If the settings do not normalise rewards, both are returned
+    unchanged.
     """
     moved = discounted.returns * settings.gamma + rewards
     counted = count(discounted.counted, moved)
@@ -135,7 +139,10 @@ def as_counted(observed: Any, shape: tuple[int, ...]) -> RunningStatistics:
 
 
 def as_filter_state(statistics: RunningStatistics) -> dict[str, Any]:
-    """Return the program's statistics as the state of a `MeanStdFilter`."""
+    """Return the program's statistics as the state of a `MeanStdFilter`.
+
+    All rows are in its base, none in its delta, the part that is not synchronised yet.
+    """
     rows, mean = int(statistics.count), np.asarray(statistics.mean, np.float64)
     m2 = np.asarray(statistics.variance, np.float64) * rows
     nothing = {"count": 0, "mean": np.zeros_like(mean), "m2": np.zeros_like(mean)}

@@ -18,7 +18,7 @@ class Adam(NamedTuple):
     eps: Array
     """Number added to the root of the second moments."""
     weight_decay: Array
-    """Weight decay."""
+    """Fraction of each weight that is added to its gradient."""
 
 
 class OptimizerState(NamedTuple):

@@ -39,7 +39,10 @@ class LanePPO(LaneTrainer, PPO):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that PPO, or its compiled program, does not support."""
+        """Raise ConfigError for settings that PPO, or its compiled program, does not support.
+
+        Those of the program are found all at once and raised together as ConfigErrors.
+        """
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -123,7 +126,10 @@ class LanePPO(LaneTrainer, PPO):
         return arrays
 
     def rates(self) -> Rates:
-        """Return the scheduled settings, such as rates, in each round of the next iteration."""
+        """Return the scheduled settings in each round of the next iteration, each (R,).
+
+        They are learning rate, clipping range and weight of the entropy bonus.
+        """
         of, starts = self.settings, self.round_starts
         now = [of.with_schedules_at(one) for one in starts]
         columns = (
@@ -149,7 +155,7 @@ class LanePPO(LaneTrainer, PPO):
         )
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Copy noise and discounted returns from the program to the trainer.
+        """Copy noise, discounted returns and the reward filter from the program to the trainer.
 
         `take` returns a field of the trainer's state in the program by name.
         """
@@ -161,7 +167,11 @@ class LanePPO(LaneTrainer, PPO):
         self._own.held["matrices"] = unpad(take("matrices"), self._noise_shape)
 
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
-        """Return statistic → value of learning in round `index` of an iteration's `outcome`."""
+        """Return statistic → value of learning in round `index` of an iteration's `outcome`.
+
+        They are means over the minibatches, and ``lr``, the learning rate at the number of steps
+        counted so far. ``explained_variance`` is left out if all returns were equal.
+        """
         stats = dict(zip(STATS, outcome.stats[index].tolist(), strict=True))
         explained = float(outcome.explained[index])
         if math.isfinite(explained):

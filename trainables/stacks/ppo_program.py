@@ -82,7 +82,7 @@ class Shape(lanes.Shape):
     ) -> tuple["Lane", "Outcome"]:
         """Compute one iteration of one trial: R rounds of collecting and learning.
 
-        Returns its state after them, and what happened in them.
+        Returns its state after them, and statistics and finished episodes of each round.
         """
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         stats, norms, explained, finished, is_finite = reports
@@ -181,7 +181,8 @@ class Outcome(NamedTuple):
     norms: Array
     """Mean norm of the gradients before clipping, (R,)."""
     explained: Array
-    """Fraction of the returns' variance that is explained by the values, (R,)."""
+    """Fraction of the returns' variance that is explained by the values, (R,); NaN if all returns
+    are equal."""
     finished: Finished
     """Episodes that ended."""
     is_finite: Array
@@ -315,8 +316,9 @@ def _tick(
 ) -> tuple[_Running, _Tick]:
     """Step all environments once; return the state after it and the record of the step.
 
-    `drawn` are noise (N, A) of the actions, first states (N, S) of the episodes that may begin, and
-    a random key for state-dependent noise.
+    Observations and rewards are added to the statistics of the filters. `drawn` are noise (N, A) of
+    the actions, first states (N, S) of the episodes that may begin, and a random key for
+    state-dependent noise.
     """
     env, (noise, begun, key) = shape.make_env(), drawn
     counted, x = count_and_filter(
@@ -468,7 +470,7 @@ class _Learning(NamedTuple):
     kl: Array
     """Sum of the KL divergence over this epoch's minibatches, ()."""
     goes_on: Array
-    """False once the KL divergence of an epoch exceeded the limit, ()."""
+    """False once an epoch's KL divergence exceeded the limit or a number was not finite, ()."""
     is_finite: Array
     """False if a loss or gradient was not finite, (); then nothing is updated any more."""
 
@@ -478,8 +480,9 @@ def _learn(
 ) -> tuple[Lane, Array, Array, Array]:
     """Take the gradient steps of a round; minibatches are drawn with `key`.
 
-    Returns the trial's state, the means of `STATS` (5,), the mean norm of gradients (), and False
-    () if a loss or gradient was not finite.
+    They end early after an epoch whose KL divergence exceeds `target_kl`, or after a loss or
+    gradient that is not finite. Returns the trial's state, the means of `STATS` over the steps
+    taken (5,), the mean norm of gradients (), and a flag (), False if a number was not finite.
     """
     parts = shape.rows // shape.minibatch
     mean, deviation = rows.advantages.mean(), rows.advantages.std()

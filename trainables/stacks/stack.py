@@ -36,7 +36,11 @@ class Program:
         self._compiling = threading.Lock()
 
     def __call__(self, *arguments: Any) -> Tree:
-        """Return the results of the function, after compiling it in the first call."""
+        """Return the results of the function, after compiling it in the first call.
+
+        Calls in other threads wait for the compilation. Arguments that are donated must not be used
+        afterwards.
+        """
         with self._compiling:
             if self._compiled is None:
                 self._compiled = self._function.lower(*arguments).compile()
@@ -85,11 +89,14 @@ class Stack:
         return place
 
     def release(self, place: int) -> None:
-        """Free a place."""
+        """Free a place for another trial; the state in it stays until then."""
         self._free.add(place)
 
     def put(self, place: int, settings: Tree, lane: Tree) -> None:
-        """Copy a trial's settings and state, trees of arrays, into a place on the device."""
+        """Copy a trial's settings and state, trees of arrays, into a place on the device.
+
+        The first call for a group of places allocates the arrays of all of them.
+        """
         group, index = divmod(place, self._group_size)
         self._fetched[group].clear()
         if self._lanes[group] is None:
@@ -99,7 +106,11 @@ class Stack:
         self._lanes[group] = _put(self._lanes[group], index, lane)
 
     def take(self, place: int, field: str) -> Tree:
-        """Return a copy on the host of a field, by name, of the trial's state in a place."""
+        """Return a copy on the host of a field, by name, of the trial's state in a place.
+
+        The field is fetched for all trials of the place's group, and kept until their states
+        change.
+        """
         group, index = divmod(place, self._group_size)
         fetched = self._fetched[group]
         if field not in fetched:
@@ -121,8 +132,9 @@ class Stack:
     def step_group(self, group: int, rates: Mapping[int, Tree]) -> Tree:
         """Compute one iteration of those trials of a group that are in `rates`.
 
-        `rates` are index in the group → scheduled settings. Returns the outcomes of all of the
-        group's places (axis 0), which are zeros for others.
+        `rates` are index in the group → scheduled settings; the states of other trials do not
+        change. Returns the outcomes of all of the group's places (axis 0) as numpy arrays, which
+        are zeros for those others.
         """
         every, busy = self._in_lanes(rates)
         self._fetched[group].clear()
@@ -135,7 +147,8 @@ class Stack:
         """Play the evaluations of those trials of a group that are in `requests`.
 
         `requests` are index in the group → evaluation, `shape` is that of the evaluating program.
-        Returns the episodes of all of the group's places (axis 0).
+        Returns the episodes of all of the group's places (axis 0) as numpy arrays, which are zeros
+        for places without a request.
         """
         lanes, (every, busy) = self._lanes[group], self._in_lanes(requests)
         program = self._program("evaluate", shape, evaluate)
@@ -146,7 +159,8 @@ class Stack:
     def _in_lanes(self, inputs: Mapping[int, Tree]) -> tuple[Tree, Any]:
         """Return inputs, index in the group → tree, stacked along axis 0 for all of its places.
 
-        Also returns flags (places,), True for those that have an input; others get any.
+        Also returns flags (places,), True for those that have an input; others get the input of one
+        that has. There must be at least one input.
         """
         anyones = next(iter(inputs.values()))
         each = [inputs.get(index, anyones) for index in range(self._group_size)]
@@ -172,7 +186,7 @@ def step(rates: Mapping[Stack, Mapping[int, Tree]]) -> dict[Stack, dict[int, Tre
     """Compute one iteration of some trials of each stack; other trials are not changed.
 
     `rates` are stack → place → scheduled settings of the iteration's rounds. Returns stack → place
-    → outcome.
+    → outcome, after all of them were computed in threads.
     """
     return _compute({stack: (stack, stack.step_group, own) for stack, own in rates.items()})
 
@@ -205,7 +219,7 @@ def _compute(
 
     Returns key → place → result. The groups of all stacks are computed in as many threads as there
     are processors, the first groups of all stacks first, as the first group of a stack compiles its
-    program.
+    program. If one raises an error, it is raised here after all have ended.
     """
     tasks = [
         (key, group, inputs)
@@ -238,7 +252,10 @@ def _threads() -> ThreadPoolExecutor:
 
 @functools.partial(jax.jit, donate_argnums=(0,))
 def _put(every: Any, place: int, entry: Any) -> Any:
-    """Return the tree `every` of arrays (L, …) with the arrays of `entry` at index `place`."""
+    """Return the tree `every` of arrays (L, …) with the arrays of `entry` at index `place`.
+
+    The result takes the memory of `every`, which must not be used afterwards.
+    """
     return jax.tree.map(lambda many, own: many.at[place].set(own), every, entry)
 
 
@@ -250,8 +267,9 @@ def _repeated(tree: Any, count: int) -> Any:
 def _keep_programs() -> None:
     """Let JAX store compiled programs in the user's cache, so that later processes can load them.
 
-    Does nothing if JAX already has a cache folder, or if other users can write to this one, because
-    loading a program means running it.
+    Only programs that took a second or longer to compile are stored. The folder is made if it does
+    not exist. Does nothing if JAX already has a cache folder, or if other users can write to this
+    one, because loading a program means running it.
     """
     if jax.config.jax_compilation_cache_dir is not None:
         return

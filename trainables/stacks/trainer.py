@@ -80,12 +80,12 @@ class LaneWorkers(WorkerSet):
         self._changed, self._refresh = changed, refresh
 
     def get_state(self) -> list[Any]:
-        """Return a list of one state: copies of the program's arrays by name."""
+        """Return a list of one state: copies of the program's newest arrays by name."""
         self._refresh()
         return [{name: np.array(one) for name, one in self.held.items()}]
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Restore a state that `get_state` returned."""
+        """Restore a state that `get_state` returned, and report that it has changed."""
         (state,) = states
         self.held = {name: np.array(state[name]) for name in self.held}
         self._changed()
@@ -171,7 +171,10 @@ class LaneTrainer(Trainer):
         return 0.0
 
     def more_environment_arrays(self) -> dict[str, Array]:
-        """Return initial values of further arrays that are saved with the environments, by name."""
+        """Return name → initial value of further arrays that are saved with the environments.
+
+        There are none by default.
+        """
         return {}
 
     # ---- shape -------------------------------------------------------------------------------
@@ -180,13 +183,17 @@ class LaneTrainer(Trainer):
     def lane_shape(cls, config: Mapping[str, Any]) -> Shape:
         """Return what must be compiled into the program for these settings.
 
-        Trials with equal shapes can be trained together, see `Trainable.lane_shape`.
+        Trials with equal shapes can be trained together. Raises ConfigError for invalid settings,
+        and for an environment that programs do not have.
         """
         return cls.shape_of(parse(cls.config_class, config))
 
     @classmethod
     def common_shape(cls, settings: TrainerConfig) -> dict[str, Any]:
-        """Return the fields of `Shape` that all algorithms have, by name, for these settings."""
+        """Return the fields of `Shape` that all algorithms have, by name, for these settings.
+
+        Raises ConfigError if programs do not have the environment.
+        """
         hidden = settings.model.hidden
         return {
             "env": _require_named(settings.environment),
@@ -207,7 +214,11 @@ class LaneTrainer(Trainer):
         return Inquiry(of, False, self.context.remembered, self.context.shared)
 
     def _make_workers(self, seed: int) -> LaneWorkers:
-        """Return the program's environments at the start of their first episodes, as workers."""
+        """Return the program's environments at the start of their first episodes, as workers.
+
+        `seed` draws these episodes and the program's random key. Rounds and evaluations that were
+        computed and not used are forgotten.
+        """
         self._made: list[tuple[Any, int]] = []
         """Computed rounds that are not yet counted, as (outcome, index of the round in it)."""
         key = np.array(rng.derive(seed, "lane").generate_state(2), dtype=np.uint32)
@@ -244,7 +255,7 @@ class LaneTrainer(Trainer):
         return [self.progress.timesteps + k * rows for k in range(self.rounds)]
 
     def adam(self) -> Adam:
-        """Return the settings of Adam as the program takes them."""
+        """Return the settings of Adam as the program takes them, as plain numbers."""
         of = self.settings.optimizer
         return Adam(*of.betas, of.eps, of.weight_decay)
 
@@ -288,7 +299,11 @@ class LaneTrainer(Trainer):
         """Do nothing: each round was checked in the program, see `training_step`."""
 
     def _fetch(self) -> None:
-        """Copy the lane's state to this object's policy, filter and workers if it is newer."""
+        """Copy the lane's state to this object's policy, filter and workers if it is newer.
+
+        The acting policy gets the weights, and `recent` the current observations. Does nothing
+        before the trainer has a place.
+        """
         if not self._is_ahead or self._place is None:
             return
         self._is_ahead = False
@@ -315,9 +330,10 @@ class LaneTrainer(Trainer):
         return self._stack.take(self._place, field)
 
     def _hand_over(self) -> tuple[Stack, int]:
-        """Copy the state of policy, filter and workers into the program if it is newer there.
+        """Copy the state of policy, filter and workers into the program if it is newer than there.
 
-        Occupies a place first if the trainer has none. Returns (stack, place).
+        Occupies a place first if the trainer has none, in a new stack if all are full. Returns
+        (stack, place).
         """
         if self._place is not None and not self._is_behind:
             return self._stack, self._place
@@ -330,7 +346,10 @@ class LaneTrainer(Trainer):
         return self._stack, self._place
 
     def optimizer_state(self) -> OptimizerState:
-        """Return weights and moments of this object's policy as the program's arrays."""
+        """Return weights and moments of this object's policy as the program's arrays.
+
+        Moments are zeros for parameters that were never updated.
+        """
         weights = self.as_program(self._policy.weights())
         first = {name: np.zeros_like(one) for name, one in weights.items()}
         second = {name: np.zeros_like(one) for name, one in weights.items()}
@@ -344,7 +363,7 @@ class LaneTrainer(Trainer):
     def as_program(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return arrays of the policy (name → array) in the program's layout and padded shape.
 
-        Weights become (inputs, outputs).
+        Weights become (inputs, outputs); entries that only the program has are 0.
         """
         shapes = self.shape.weights()
         return {
@@ -370,7 +389,10 @@ class LaneTrainer(Trainer):
         return {name: one.shape for name, one in self._policy.weights().items()}
 
     def _as_policy_state(self, learnt: OptimizerState) -> dict[str, Any]:
-        """Return the program's weights and moments as a state for `Policy.set_state`."""
+        """Return the program's weights and moments as a state for `Policy.set_state`.
+
+        Moments are empty before the first update.
+        """
         weights = self.as_policy(learnt.weights)
         first, second = self.as_policy(learnt.first), self.as_policy(learnt.second)
         updates = np.float32(learnt.updates)
@@ -382,11 +404,17 @@ class LaneTrainer(Trainer):
         return {"weights": weights, "optimizer": kept}
 
     def copy_environment_array(self, name: str) -> Array:
-        """Return a copy of one of the environments' arrays, by its name."""
+        """Return a copy of one of the environments' arrays, by its name in `LaneWorkers.held`.
+
+        It is not updated from the program before.
+        """
         return np.array(self._own.held[name])
 
     def running_episodes(self) -> Episodes:
-        """Return copies of the environments' states, and of the episodes' lengths and returns."""
+        """Return copies of the environments' states, and of the episodes' lengths and returns.
+
+        They are not updated from the program before.
+        """
         return Episodes(
             self.copy_environment_array("envs"),
             self.copy_environment_array("lengths"),
@@ -394,7 +422,10 @@ class LaneTrainer(Trainer):
         )
 
     def filter_statistics(self) -> RunningStatistics:
-        """Return the statistics of the observation filter as the program's arrays."""
+        """Return the statistics of the observation filter as the program's arrays.
+
+        They are those of no rows if observations are not filtered.
+        """
         return as_counted(self._filters["observation"], (self.lane_env.features,))
 
     # ---- rounds ------------------------------------------------------------------------------
@@ -402,8 +433,9 @@ class LaneTrainer(Trainer):
     def training_step(self) -> dict[str, float]:
         """Count one round of sampling and learning, and return its statistics.
 
-        The first call of an iteration computes all of its rounds in the program. Raises
-        NotFiniteError if a loss or gradient was not finite.
+        The first call of an iteration computes all of its rounds in the program, unless
+        `train_together` has. Steps and episodes of the round are added to `progress`. Raises
+        NotFiniteError if a loss or gradient of the iteration was not finite.
         """
         if not self._made:
             advance([self])
@@ -425,7 +457,8 @@ class LaneTrainer(Trainer):
     def train_together(cls, several: Sequence[Trainable]) -> None:
         """Compute the next iteration of several trainers at once, and the evaluations that are due.
 
-        The next `train` of each then returns its result without further computation.
+        The next `train` of each then returns its result without further computation. Evaluations
+        outside of programs are left to `train`, and trainables other than lanes are ignored.
         """
         trainers = [one for one in several if isinstance(one, LaneTrainer)]
         evaluate({one: 0 for one in trainers if one.evaluates_at_start})
@@ -441,9 +474,10 @@ class LaneTrainer(Trainer):
     # ---- evaluation --------------------------------------------------------------------------
 
     def evaluate(self) -> dict[str, Any]:
-        """Play `evaluation_num_episodes` new episodes; see `PeriodicEvaluation.evaluate`.
+        """Play `evaluation_num_episodes` new episodes, and return their statistics.
 
-        They are played in the program if `evaluation_shape` is not None, else by this process.
+        They are played in the program if `evaluation_shape` is not None, else as by every trainer.
+        Episodes that were played ahead, by `train_together`, are used once and dropped.
         """
         if self.evaluation_shape is None:
             return super().evaluate()
@@ -454,9 +488,11 @@ class LaneTrainer(Trainer):
 
     @functools.cached_property
     def evaluation_shape(self) -> Shape | None:
-        """Shape of the program that evaluates; None if this process plays the episodes instead.
+        """Shape of the program that evaluates; None if the episodes are played outside of programs.
 
-        A program has no callbacks, and no environments but those of `trainables.envs.compiled`.
+        That is so with callbacks, with ``remote_worker_envs``, and if ``evaluation_config`` changes
+        more about the environment than ``env`` and ``env_config``, or names one that is not in
+        `trainables.envs.compiled`.
         """
         changed, own = self._evaluating[0], self.settings.environment
         of = changed.environment
@@ -500,7 +536,10 @@ class LaneTrainer(Trainer):
         return super().get_state()
 
     def cleanup(self) -> None:
-        """Free the trainer's place in the stack, and clean up as every trainer."""
+        """Free the trainer's place in the stack, if it has one, and clean up as every trainer.
+
+        State that was not copied from the program is lost.
+        """
         if self._place is not None:
             _release(self._stack, self._place)
             self._place = None
@@ -546,7 +585,11 @@ def _unread(
 
 
 def _without_program(settings: TrainerConfig, learner: str) -> Iterator[ConfigError]:
-    """Yield an error for each environment, filter or optimiser that programs do not have."""
+    """Yield an error for each setting whose value programs do not support.
+
+    Checked are environment, optimiser, observation filter, `learner`, and ``train_batch_size``,
+    which must be one fragment of every environment.
+    """
     try:
         make(_require_named(settings.environment))
     except ConfigError as error:
@@ -566,9 +609,10 @@ def _without_program(settings: TrainerConfig, learner: str) -> Iterator[ConfigEr
 
 
 def advance(trainers: Sequence[LaneTrainer]) -> None:
-    """Compute the next iteration of many trainers at once.
+    """Compute the next iteration of many trainers at once, and store its rounds there.
 
-    The next `train` of each then returns its result without further computation.
+    Each trainer occupies a place in a stack if it has none. The next `train` of each then returns
+    its result without further computation.
     """
     by_stack: dict[Stack, dict[int, LaneTrainer]] = {}
     for trainer in trainers:
@@ -609,7 +653,7 @@ def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
 def _require_named(environment: EnvironmentConfig) -> EnvKey:
     """Return the compiled environment that the settings name.
 
-    Raises ConfigError if programs have no such environment.
+    Raises ConfigError if programs have no such environment, or none with its ``env_config``.
     """
     found = key_of(environment.env, environment.env_config)
     if found is None:
@@ -619,13 +663,19 @@ def _require_named(environment: EnvironmentConfig) -> EnvKey:
 
 
 def _limit(settings: TrainerConfig) -> int:
-    """Return the number of steps after which an episode is truncated: limit or ``horizon``."""
+    """Return the number of steps after which an episode is truncated.
+
+    It is the environment's limit, or ``horizon`` if that is less.
+    """
     limit = make(_require_named(settings.environment)).limit
     return min(limit, settings.envs.horizon or limit)
 
 
 def _rounds(settings: TrainerConfig) -> int:
-    """Return the number of rounds per iteration that ``timesteps_per_iteration`` needs."""
+    """Return the number of rounds per iteration, at least 1.
+
+    They have at least ``timesteps_per_iteration`` environment steps together.
+    """
     return max(1, -(-settings.iteration.timesteps_per_iteration // settings.fragment_size))
 
 
