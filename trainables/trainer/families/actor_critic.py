@@ -100,7 +100,11 @@ class ActorCriticConfig(TrainerConfig):
         }
 
     def with_schedules_at(self, timesteps: int) -> Self:
-        """Return the settings with their schedules' values after `timesteps` environment steps."""
+        """Return the settings with their schedules' values after `timesteps` environment steps.
+
+        Only settings of the loss are changed, not the learning rate. Returns the settings
+        themselves if no schedule is set.
+        """
         length = self.schedule.schedule_timesteps
         changed = {
             key: schedule_value(getattr(self, key), schedule, length, timesteps)
@@ -134,7 +138,10 @@ class ActorCriticTrainer(Trainer):
         """Take the gradient steps of one round on `batch`; return the means of the loss's parts."""
 
     def make_policy(self, device: str) -> "ActorCriticPolicy | FlatPolicy":
-        """Create the policy, with actor and critic; without torch if numpy computes gradients."""
+        """Create the policy, with actor and critic; without torch if numpy computes gradients.
+
+        `device` is torch's, and not used without torch. Weights are drawn from the trial's seed.
+        """
         networks = (self.spaces.layout, self.architecture)
         if not self.computes_in_torch:
             return FlatPolicy(networks, self.settings.optimizer, self.seed)
@@ -186,7 +193,8 @@ class ActorCriticTrainer(Trainer):
         """Return setting → value for settings that may be ``auto``.
 
         ``learner`` is compiled or fused unless a setting needs torch; ``normalize_actions`` is True
-        if actions have bounds other than -1 and 1.
+        if actions have bounds other than -1 and 1, unless the environment calls the trainer or the
+        distribution of actions is the user's own. A user's module or distribution is tried.
 
         Raises ConfigError if a setting does not work with this environment.
         """
@@ -235,9 +243,10 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
-        """Raise ConfigError if a batch has too few rows for its normalisation.
+        """Raise ConfigError if a batch has one row, but its advantages are to be normalised.
 
-        `per_step` is the maximum of rows of an environment step, one for each agent of this policy.
+        Batches of complete episodes are not checked. `per_step` is the maximum of rows of an
+        environment step, one for each agent of this policy.
         """
         if not isinstance(settings, ActorCriticConfig) or not settings.normalize_advantages:
             return
@@ -250,7 +259,8 @@ class ActorCriticTrainer(Trainer):
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
         """Return the architecture of the networks for these settings and spaces.
 
-        It has state-dependent noise or a user's distribution if they are set.
+        It has state-dependent noise or a user's distribution if they are set. Raises ConfigError if
+        the key ``model`` does not fit the spaces, or the distribution cannot be loaded.
         """
         architecture = super().networks(settings, spaces)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
@@ -266,7 +276,11 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def _check_own(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
-        """Try a user's distribution or module; raises ConfigError if it breaks its contract."""
+        """Try a user's distribution or module; raises ConfigError if it breaks its contract.
+
+        A module must also learn from batches of this size, and have no buffers with
+        ``data_parallel``.
+        """
         tried = cls.networks(settings, spaces)
         if tried.distribution is not None:
             distribution.check(tried.distribution, spaces.layout)
@@ -284,9 +298,11 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def align_settled(cls, values: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the recorded ``auto`` values of a later trial, as `Trainable.align_settled`.
+        """Return the chosen ``auto`` values to record with a later trial of a sweep.
 
-        Gradients are compiled only if those of the first trial are.
+        `values` are those chosen for this trial, `first` those of the sweep's first trial. Keys
+        that `first` lacks are dropped. Of the learners fused and compiled, the first trial's is
+        taken; torch stays as it is.
         """
         aligned = super().align_settled(values, first)
         if {aligned.get("learner"), first.get("learner")} == {"fused", COMPILED}:
@@ -372,7 +388,7 @@ class ActorCriticTrainer(Trainer):
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the data of a checkpoint, as every trainer.
 
-        If gradients are compiled, they include the kernel's name, as other kernels round
+        If ``learner`` is compiled, they include the kernel's name, as other kernels round
         differently.
         """
         saved = super().save_checkpoint(checkpoint_dir)
@@ -381,8 +397,13 @@ class ActorCriticTrainer(Trainer):
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Restore a checkpoint that `save_checkpoint` returned.
 
+        Settings that were ``auto`` get the values that they had in it. If it was saved with another
+        kernel and the trial may continue with this one, `inexact` and the log name the reason why
+        the curve is no longer exact.
+
         Raises:
-            ConfigError: it was saved with another kernel, or as `Trainer.load_checkpoint` says.
+            ConfigError: it was saved with another kernel, and the trial may not continue with this
+                one; or as `Trainer.load_checkpoint` says.
         """
         before = self.kernel
         self._settle(checkpoint["settled"])
@@ -397,7 +418,8 @@ class ActorCriticTrainer(Trainer):
         """Return a checkpoint's data as if this trainer's kernel had computed it.
 
         If another kernel had, the data and the log name this as the reason why the curve is no
-        longer exact.
+        longer exact. The trainer's settings that were ``auto`` get the values that they had in the
+        checkpoint.
         """
         self._settle(data["settled"])
         known = data.get("kernel", NO_KERNEL)
@@ -426,14 +448,17 @@ class ActorCriticTrainer(Trainer):
         return TrainBatch.join([b.select(v) for b, v in zip(batches, valid, strict=True)])
 
     def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
-        """Return all rows of each fragment, valid or not, with advantages and value targets."""
+        """Return all rows of each fragment, valid or not, with advantages and value targets.
+
+        The list has one batch for each of `fragments`, in their order.
+        """
         gamma, lambda_ = self.settings.gamma, self.settings.lambda_
         return [to_rows(fragment, gamma, lambda_) for fragment in fragments]
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
         """Learn from one round's fragments, and return the losses' means over all minibatches.
 
-        It returns an empty dict if no row is valid.
+        It logs a warning and returns an empty dict if no row is valid.
         """
         batch = self.learning_rows(fragments)
         if len(batch) == 0:
@@ -443,7 +468,10 @@ class ActorCriticTrainer(Trainer):
         return self.take_steps(self.learner, batch)
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
-        """Return the loss () of a batch, column → tensor (B, …), and name → part of it."""
+        """Return the loss () of a batch, column → tensor (B, …), and name → part of it.
+
+        If advantages are to be normalised, those of fewer than `LEAST_ROWS` rows are so here.
+        """
         advantages = batch["advantages"]
         if self.settings.normalize_advantages and len(advantages) < LEAST_ROWS:
             by = moments(advantages.detach().cpu().numpy())
@@ -457,7 +485,11 @@ class ActorCriticTrainer(Trainer):
 
     @property
     def learner(self) -> "Learner":
-        """The learner that takes the gradient steps, with the current loss."""
+        """The learner that takes the gradient steps; always the same object.
+
+        If settings of the loss have schedules, each access gives it the loss with their current
+        values.
+        """
         if not self.computes_in_torch:
             fused = self._fused_learner
             if self.settings.scheduled:
@@ -470,7 +502,10 @@ class ActorCriticTrainer(Trainer):
 
     @cached_property
     def _fused_learner(self) -> FusedLearner:
-        """Learner that computes gradients in numpy, or in C if the settings say so."""
+        """Learner that computes gradients in numpy, or in C if ``learner`` is compiled.
+
+        It is made at the first access.
+        """
         threads = self.settings.resources.threads[0]
         given = (self.policy, self.fused_loss(), self.stats, threads)
         kernel = self._kernel(self.settings, self.spaces)
@@ -480,7 +515,10 @@ class ActorCriticTrainer(Trainer):
 
     @cached_property
     def _torch_learner(self) -> "TorchLearner":
-        """Learner that computes gradients in torch."""
+        """Learner that computes gradients in torch, made at the first access.
+
+        If ``learner`` was ``auto``, the reason for torch is logged then.
+        """
         from trainables.learners.torch_learner import TorchLearner
 
         if "learner" in self._undecided:
@@ -496,7 +534,8 @@ class ActorCriticTrainer(Trainer):
 def _check_compiling(settings: ActorCriticConfig) -> None:
     """Raise ConfigError for settings that do not work with ``learner_compile``.
 
-    The loss would be compiled again and again, or there is no compiler.
+    They are schedules of the loss, an LSTM and ``data_parallel``, with which the loss would be
+    compiled again and again. The error is also raised if this machine has no compiler.
     """
     again = {f"{key}_schedule": (value, "constant") for key, value in settings.scheduled.items()}
     only: dict[str, tuple[Any, Any]] = {
@@ -530,5 +569,5 @@ def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
 
 
 def valid_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
-    """Return the rows of a fragment that are learnt from, with advantages and value targets."""
+    """Return the valid rows of a fragment (T, N), with advantages and value targets."""
     return to_rows(fragment, gamma, lambda_).select(rows(fragment.valid))

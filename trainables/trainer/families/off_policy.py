@@ -81,7 +81,7 @@ class OffPolicyConfig(TrainerConfig):
 
     @property
     def exploration(self) -> str:
-        """Value of ``exploration_config.type``; empty if the algorithm only learns from files."""
+        """Value of ``exploration_config.type``; empty here, for algorithms without it."""
         return ""
 
 
@@ -114,8 +114,9 @@ class OffPolicyTrainer(Trainer):
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return setting → value for settings that may be ``auto``.
 
-        ``learner`` is fused unless a setting needs torch. Raises ConfigError if the spaces do not
-        fit, or the setting ``fused`` cannot work.
+        ``learner`` is fused unless a setting needs torch. Raises ConfigError if observations are
+        images, the action space does not fit, the replay's place cannot be used, or the setting
+        ``fused`` cannot work.
         """
         if len(inspection.spaces.observation_shape) != 1:
             allowed = f"observations that are vectors with {cls.__name__}"
@@ -197,7 +198,10 @@ class OffPolicyTrainer(Trainer):
             raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Create the replay buffer and return it by name; also create the stream of updates."""
+        """Create the replay buffer, and return it as ``replay``; also create the stream of updates.
+
+        The buffer becomes the trainer's `replay`. It is on the GPU if the settings say so.
+        """
         self.streams["update"] = rng.generator(self.seed, "update")
         of, device = self.settings, None
         if config_checks.holds_replay_on_gpu(of, of.replay, self.spaces):
@@ -211,7 +215,10 @@ class OffPolicyTrainer(Trainer):
         return replace(spec, columns=spec.columns | {"new_obs"})
 
     def training_step(self) -> dict[str, float]:
-        """Make a round of sampling and updates, and return the means of the statistics."""
+        """Make a round of sampling and updates, and return the means of the statistics.
+
+        There are none before ``learning_starts`` environment steps.
+        """
         # The gradients' norms show values that are not finite, so numpy need not warn of them.
         with np.errstate(all="ignore"):
             return off_policy_step(
@@ -219,7 +226,10 @@ class OffPolicyTrainer(Trainer):
             )
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
-        """Make one update of all networks from rows, as `Trainer.learn_on_batch`.
+        """Make one update of all networks from rows, and send the weights to all workers.
+
+        Returns policy → the update's statistics and ``batch_count``. Raises NotFiniteError if a
+        loss or gradient was not finite.
 
         Args:
             batch: column → (B, …), as ``replay.sample(B)`` returns them: unfiltered

@@ -99,7 +99,10 @@ def fused_options(settings: PolicyGradientConfig) -> fused.Loss:
 def policy_gradient_loss(
     model: "Stochastic", batch: "Mapping[str, Tensor]", settings: PolicyGradientConfig
 ) -> "tuple[Tensor, Tensor]":
-    """Return the loss () of a batch, column → tensor (B, …), and its parts (3,) as in `STATS`."""
+    """Return the loss () of a batch, column → tensor (B, …), and its parts (3,) as in `STATS`.
+
+    The parts have no gradient. Coefficients are those of `settings`, without their schedules.
+    """
     import torch
 
     from trainables.learners.torch_learner import normalized

@@ -28,7 +28,9 @@ TRANSITION = ("observations", "actions", "rewards", "new_obs", "terminated")
 def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
     """Make a round of an on-policy algorithm: sample, learn, synchronise, and count.
 
-    `learn` takes the fragments of all samples, and returns statistics, which are returned.
+    `learn` takes the fragments of all samples, in the order of workers, and returns statistics,
+    which are returned. If the trainer sets `keeps_rows`, the samples' filter statistics are merged
+    before it learns, else afterwards.
     """
     with timed(trainer.timers, "sample_time_ms"):
         samples = trainer.workers.sample()
@@ -69,7 +71,8 @@ def off_policy_step(
 ) -> dict[str, float]:
     """Make a round of an off-policy algorithm: sample, store, update, synchronise, and count.
 
-    Returns the means of the updates' statistics. Exploration depends on the steps sampled before
+    Returns the means of the updates' statistics; an empty dict without updates, as before
+    ``learning_starts`` steps. Exploration depends on the steps sampled before
     this round. The replay stores rows before the filters, whose statistics change: drawn rows are
     filtered with the statistics of all samples so far, including this round's.
 
@@ -78,13 +81,15 @@ def off_policy_step(
             `n_step` also ``t``.
         config: number and size of updates, and their beginning.
         update: function that makes one gradient step on rows of the replay and returns statistics.
-        update_target: called after every `target_network_update_freq` environment steps.
+        update_target: called after the updates of each round in which the number of environment
+            steps passes a multiple of `target_network_update_freq`; also before updates begin.
         n_step: makes transitions over several steps, which have ``discounts``; None for single
             steps.
         learning: function that makes a context manager around all updates of the round.
 
     Raises:
         TypeError: the trainer does not set `keeps_rows`, so its workers filter the rows.
+        NotFiniteError: a loss or gradient was not finite.
     """
     if not trainer.keeps_rows:
         raise TypeError(f"{type(trainer).__name__} learns from a replay; set keeps_rows = True")
@@ -121,7 +126,8 @@ def learn_on_rows(
 ) -> dict[str, dict[str, float]]:
     """Make one update from rows, column → (B, …) as the networks see them; synchronise workers.
 
-    Returns policy → the update's statistics and ``batch_count``.
+    Returns policy → the update's statistics and ``batch_count``, the number of rows. Raises
+    NotFiniteError if a loss or gradient was not finite.
     """
     # The gradients' norms show values that are not finite, so numpy need not warn of them.
     with np.errstate(all="ignore"):
@@ -136,7 +142,8 @@ def _store(
 ) -> None:
     """Add the valid rows of all samples to the replay, after the callback ``on_postprocess_traj``.
 
-    `n_step` joins rows to n-step transitions first; None to store them as they are.
+    `n_step` joins rows to n-step transitions first, and keeps those that are incomplete for the
+    next round; None to store rows as they are.
     """
     sources = [(sample.index, fragment) for sample in samples for fragment in sample.fragments]
     fragments = [fragment for _, fragment in sources]

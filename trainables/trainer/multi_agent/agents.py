@@ -28,7 +28,7 @@ class Agents:
     """The setting ``multiagent`` in parsed form: policies and the mapping from agents to them."""
 
     policies: Mapping[str, Mapping[str, Any]]
-    """Policy → settings that only this policy has."""
+    """Policy → settings that only this policy has, in the order of the policies' names."""
     given_spaces: Mapping[str, tuple[Any, Any]]
     """Policy → (observation space, action space), if the settings give them."""
     sources: Mapping[str, tuple[str, str]]
@@ -36,7 +36,7 @@ class Agents:
     mapping: Binding
     """Function of an agent and a random stream that returns the agent's policy."""
     trained: tuple[str, ...]
-    """Names of the policies that learn."""
+    """Names of the policies that learn, sorted; all policies if the settings name none."""
     agent_steps: bool = False
     """True if the batch size counts agent steps; False for environment steps."""
 
@@ -78,13 +78,17 @@ def spaces_of(
 ) -> dict[str, EnvSpaces]:
     """Return policy → the spaces of its agents.
 
+    A policy that the mapping gives to no agent has the spaces that the settings give, or else those
+    that all agents have.
+
     Args:
         like: policy → agent whose spaces the policy has, for policies whose agents are not found by
             the mapping.
 
     Raises:
         ConfigError: the mapping returns an unknown policy, assigns agents of different spaces to
-            one policy, or assigns no agent to a policy although agents differ.
+            one policy, or assigns no agent to a policy without given spaces although agents differ;
+            or given spaces are not supported.
     """
     first_agents = {pid: (agent, inspection.agents[agent]) for pid, agent in like.items()}
     place = "multiagent.policy_mapping_fn"
@@ -121,9 +125,9 @@ def inspections_by_policy(
 ) -> dict[str, Inspection]:
     """Return policy → the inspected environment with the policy's own spaces.
 
-    Also counts the policy's agents. The arguments are those of `spaces_of`. A mapping function may
-    assign other policies in each episode, so with a function each policy is counted as if it had
-    all agents.
+    Also counts the policy's agents, as `rows_per_step`, at least 1. The arguments and errors are
+    those of `spaces_of`. A mapping function may assign other policies in each episode, so with a
+    function each policy is counted as if it had all agents.
     """
     found = spaces_of(agents, inspection, environment, like)
     everybody = [*inspection.agents]
@@ -161,7 +165,8 @@ def with_policies(
         policies: the new policies, name → settings.
         agents: agent → its spaces.
         mapping: new mapping; None to keep each agent's policy.
-        trained: policies that learn; None for those that learnt before.
+        trained: policies that learn; None for those that learnt before and are not removed, or for
+            all if the settings name none.
 
     Raises:
         ConfigError: the mapping is a function without an import path.
@@ -187,7 +192,7 @@ def with_policies(
 
 
 def agent_with_spaces(agents: Mapping[str, EnvSpaces], observation: Any, action: Any) -> str | None:
-    """Return the first agent with these raw spaces; None if there is none."""
+    """Return the first agent whose raw observation space and action space equal these, or None."""
     asked = observation, action
     return next((one for one, its in agents.items() if (its.raw, its.action) == asked), None)
 
@@ -195,7 +200,10 @@ def agent_with_spaces(agents: Mapping[str, EnvSpaces], observation: Any, action:
 def policy_changes(present: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
     """Return the differences between two values of ``multiagent`` as plain data for a checkpoint.
 
-    `began` is the value when training began, `present` the current one. Empty if they are equal.
+    `began` is the value when training began, `present` the current one; both have their policies as
+    a dict. The result has all present ``policies``, each with its settings as ``own`` if they are
+    new or changed, and mapping and policies to train if these changed. It is empty if the values
+    are equal.
     """
     of_each = {
         pid: {} if one == began["policies"].get(pid, ...) else {"own": dict(one or {})}
@@ -225,7 +233,10 @@ def apply_policy_changes(data: Mapping[str, Any], began: Mapping[str, Any]) -> d
 
 
 def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any]) -> TrainerConfig:
-    """Return the settings of the trainer of policy `pid`: common ones, without environments' parts.
+    """Return the settings of the trainer of policy `pid`: common ones, changed by its own.
+
+    Environments, evaluation, callbacks and recording are switched off in them, and there is no
+    seed.
 
     Args:
         settings: settings of the trainer of all policies.

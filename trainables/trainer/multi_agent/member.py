@@ -80,7 +80,10 @@ class Member(Trainer):
         """Log nothing: the batch size is that of all policies."""
 
     def _make_workers(self, seed: int) -> WorkerSet:
-        """Return the stand-in for workers, which returns the member's part of common samples."""
+        """Return the stand-in for workers, which returns the member's part of common samples.
+
+        `seed` is not used.
+        """
         return _MemberWorkers()
 
     def broadcast(self) -> None:
@@ -91,7 +94,10 @@ class Member(Trainer):
 
 @functools.cache
 def member_class(algorithm: type[Trainer]) -> type[Trainer]:
-    """Return the class, derived from `Member` and `algorithm`, of trainers of one policy."""
+    """Return the class, derived from `Member` and `algorithm`, of trainers of one policy.
+
+    It is made once per algorithm.
+    """
     return type(algorithm.__name__, (Member, algorithm), {"__module__": algorithm.__module__})
 
 

@@ -67,7 +67,10 @@ from trainables.trainer.trainer import Trainer
 
 @functools.cache
 def multi_agent_class(algorithm: type[Trainer]) -> type[Trainer]:
-    """Return the class, derived from `MultiAgentTrainer` and `algorithm`, for several policies."""
+    """Return the class, derived from `MultiAgentTrainer` and `algorithm`, for several policies.
+
+    It is made once per algorithm.
+    """
     more = {"algorithm": algorithm, "__module__": algorithm.__module__}
     return type(algorithm.__name__, (MultiAgentTrainer, algorithm), more)
 
@@ -106,7 +109,11 @@ class MultiAgentTrainer(Trainer):
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError as `Trainer.check_config`, also for unreadable trained policies."""
+        """Raise ConfigError for settings that cannot work on this machine and environment.
+
+        An environment and the networks are tried, as by every trainer, and the files of trained
+        policies that the setting ``restore`` of a policy names are read.
+        """
         super().check_config(config)
         for pid, source in Agents.of(parse(cls.config_class, config)).sources.items():
             policy_files.read_source(member_key(pid), *source)
@@ -115,7 +122,9 @@ class MultiAgentTrainer(Trainer):
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return setting → value, the same for all policies, for settings that may be ``auto``.
 
-        ``learner`` is torch if policies need different ones.
+        ``learner`` is torch if policies need different ones. ``normalize_actions`` is True if a
+        policy needs it, unless the environment calls the trainer or a policy has a distribution of
+        its own. Raises ConfigError if a policy's settings do not work with its agents.
         """
         agents = Agents.of(settings)
         of_policy = inspections_by_policy(agents, inspection, settings.environment, {})
@@ -145,7 +154,11 @@ class MultiAgentTrainer(Trainer):
     # ---- made ------------------------------------------------------------------------------------
 
     def _build_policy(self, settings: TrainerConfig, inspection: Inspection) -> None:
-        """Create the trainer of each policy, and load the weights that their ``restore`` names."""
+        """Create the trainer of each policy, and load the weights that their ``restore`` names.
+
+        An error while these are read is stored in the policy's trainer, to be raised unless a
+        checkpoint is restored. The global random streams are seeded.
+        """
         self.agents = Agents.of(settings)
         self._initial_agents = with_policies_as_dict(settings.agents.multiagent)
         self._seen = inspection
@@ -174,6 +187,8 @@ class MultiAgentTrainer(Trainer):
         begin: Callable[[Agents, Mapping[str, Trainer]], None],
     ) -> set[str]:
         """Use the policies of these settings; those with unchanged settings keep their state.
+
+        Trainers of other former policies are ended. Sets `agents`, `policy` and `inference`.
 
         Args:
             settings: settings with ``multiagent``.
@@ -257,7 +272,12 @@ class MultiAgentTrainer(Trainer):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Return workers that read experience by policy; the arguments are the base class's."""
+        """Return workers that read experience by policy, from the setting ``input``.
+
+        Also stores what `_make_estimates` reads. `sampling` are workers that also sample, which the
+        returned ones own, or None. `index` is the worker index of what is read, `spec` the
+        specification of workers.
+        """
         me, settings = weakref.proxy(self), self.settings
         rows = RowsByPolicy(
             lambda: {pid: one.row_form(is_multi_agent=True) for pid, one in me.members.items()}
@@ -275,7 +295,10 @@ class MultiAgentTrainer(Trainer):
         return ReadingAgents(self.agents.agent_steps, *given, make)
 
     def _make_estimates(self) -> dict[str, Any]:
-        """Return policy → (estimator → off-policy estimate), for the policies that learn."""
+        """Return policy → (estimator → off-policy estimate), for the policies that learn.
+
+        Policies without an estimate are left out.
+        """
         estimates = {}
         for pid in self.agents.trained:
             member = self.members[pid]
@@ -291,7 +314,8 @@ class MultiAgentTrainer(Trainer):
     def training_step(self) -> dict[str, Any]:
         """Sample for all policies; let each one that is trained learn from its agents' rows.
 
-        Returns policy → the learner's statistics.
+        Then the workers get all weights and filters, and steps and episodes are counted. Returns
+        policy → the learner's statistics, for policies of which there were rows.
         """
         self.set_global_vars({"timestep": self.progress.timesteps})
         with timed(self.timers, "sample_time_ms"):
@@ -313,7 +337,10 @@ class MultiAgentTrainer(Trainer):
         return learner
 
     def _samples_by_policy(self, samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-        """Return policy → its part of each sample; counts the agents' steps."""
+        """Return policy → its part of each sample, in the order of the samples.
+
+        Counts the agents' steps, and stores each policy's newest observations in its trainer.
+        """
         shares: dict[str, list[Sample]] = {pid: [] for pid in self.members}
         for one in samples:
             assert isinstance(one, MultiAgentBatch)  # noqa: S101 as `worker_spec` makes workers
@@ -325,7 +352,11 @@ class MultiAgentTrainer(Trainer):
         return shares
 
     def step(self) -> dict[str, Any]:
-        """Make one iteration, and return its result, with ``agent_timesteps_…``."""
+        """Make one iteration, and return its result.
+
+        It has the steps of all agents as ``agent_timesteps_total`` and
+        ``agent_timesteps_this_iter``.
+        """
         before = self.agent_steps
         result = super().step()
         counted = {"agent_timesteps_total": self.agent_steps}
@@ -334,7 +365,8 @@ class MultiAgentTrainer(Trainer):
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Send the weights and filters of all policies to the workers; `samples` are ignored.
 
-        Members have merged the samples' filter statistics before.
+        Members have merged the samples' filter statistics before. Each acting policy in this
+        process gets its weights, too.
         """
         weights: dict[str, Any] = {}
         for pid, member in self.members.items():
@@ -353,7 +385,7 @@ class MultiAgentTrainer(Trainer):
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the common state, and ``members``: policy → the checkpoint of its trainer.
 
-        If policies were added or removed, ``agents`` has these changes.
+        If policies were added or removed since training began, ``agents`` has these changes.
         """
         others = policy_changes(
             with_policies_as_dict(self.settings.agents.multiagent), self._initial_agents
@@ -365,9 +397,11 @@ class MultiAgentTrainer(Trainer):
         return {**together, **({"agents": others} if others else {})}
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restore the state that `save_checkpoint` returned, with policies added or removed since.
+        """Restore the state that `save_checkpoint` returned, and its policies.
 
-        Raises ConfigError if it has other policies, or as `Trainer.load_checkpoint`.
+        Policies are added or removed as they were before it was saved; those that this adds are
+        made anew. Raises ConfigError if it still has other policies than this trainer, or as
+        `Trainer.load_checkpoint`.
         """
         others = dict(checkpoint.get("agents", {}))
         like = others.pop("like", {})
@@ -382,7 +416,11 @@ class MultiAgentTrainer(Trainer):
         self.inexact = "; ".join(dict.fromkeys(reasons))
 
     def as_computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a checkpoint's data with `Trainer.as_computed_here` of each policy's part."""
+        """Return a checkpoint's data with each policy's part as if its trainer had computed it.
+
+        If it was computed in another way, that part has the reason why the curve is no longer
+        exact. Data without ``members`` are returned unchanged.
+        """
         given = data.get("members", {})
         members = {
             pid: self.members[pid].as_computed_here(one) if pid in self.members else one
@@ -391,11 +429,19 @@ class MultiAgentTrainer(Trainer):
         return {**data, "members": members} if given else data
 
     def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the state as `Trainer.adapt_state`; members adapt their own when they load."""
+        """Return a checkpoint's state so that it can be restored by this trainer.
+
+        If its workers collected in another way, the returned state has no workers; state and log
+        then name the reason why the curve is no longer exact. Members adapt their own parts when
+        they load them.
+        """
         return Trainer.adapt_state(self, state)
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return ``members``, policy → its trainer's checkpoint, and ``agent_steps``."""
+        """Return ``members``, policy → its trainer's checkpoint, and ``agent_steps``.
+
+        `checkpoint_dir` is passed to `save_checkpoint` of each member.
+        """
         members = {pid: one.save_checkpoint(checkpoint_dir) for pid, one in self.members.items()}
         return {"members": members, "agent_steps": self.agent_steps}
 
@@ -520,7 +566,11 @@ class MultiAgentTrainer(Trainer):
     ) -> None:
         """Use the policies of `entry`, a value of ``multiagent``, here and in every worker.
 
-        Does nothing if it is the current value. Other arguments are those of `_set_policies`.
+        Does nothing if it is the current value. Else settings, workers and evaluation follow, and
+        the workers get all weights and filters. Other arguments are those of `_set_policies`.
+
+        Raises ConfigError, with nothing changed, if the settings or spaces do not fit, and any
+        error of `begin`.
         """
         if entry == with_policies_as_dict(self.settings.agents.multiagent):
             return
@@ -555,7 +605,12 @@ class MultiAgentTrainer(Trainer):
     def compute_actions(
         self, observations: Mapping[Any, Any], explore: bool = False
     ) -> dict[Any, Any]:
-        """Return agent → action of its policy, for raw observations by agent."""
+        """Return agent → action of its policy, for raw observations by agent.
+
+        With `explore` actions are drawn; otherwise they are the most probable ones. Every call
+        starts from the policies' initial states, as at the start of an episode. The mapping gets
+        the same random numbers in every call.
+        """
         actions = {}
         for agent, one in observations.items():
             stream = rng.generator(self.seed, "mapping", "compute_actions", agent)
@@ -566,7 +621,8 @@ class MultiAgentTrainer(Trainer):
     def compute_gradients(self, batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return policy → gradients, and policy → the loss's parts, from policy → rows.
 
-        Policies that do not learn are left out.
+        Gradients are parameter → array. Policies that do not learn are left out. Raises ConfigError
+        for an unknown policy.
         """
         both = {
             pid: self.members[pid].compute_gradients(one) for pid, one in self._trained_items(batch)
@@ -574,7 +630,11 @@ class MultiAgentTrainer(Trainer):
         return {p: one[0] for p, one in both.items()}, {p: one[1] for p, one in both.items()}
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> Any:
-        """Take one step of each policy's optimiser, and return policy → norm of its gradient."""
+        """Take one step of each policy's optimiser, and return policy → norm of its gradient.
+
+        `gradients` are policy → (parameter → array). Policies that do not learn are left out. The
+        workers get the weights. Raises ConfigError for an unknown policy.
+        """
         return {
             pid: self.members[pid].apply_gradients(one)
             for pid, one in self._trained_items(gradients)
@@ -583,7 +643,8 @@ class MultiAgentTrainer(Trainer):
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
         """Take one gradient step of each policy from policy → rows, and return policy → statistics.
 
-        Policies that do not learn are left out.
+        Policies that do not learn are left out. The workers get the weights. Raises ConfigError for
+        an unknown policy.
         """
         info = {}
         for pid, one in self._trained_items(batch):
@@ -591,7 +652,7 @@ class MultiAgentTrainer(Trainer):
         return info
 
     def _trained_items(self, by_policy: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return (policy, its value in `by_policy`) for the policies that learn.
+        """Return (policy, its value in `by_policy`) for the policies that learn and are in it.
 
         Raises:
             ConfigError: an unknown policy.
@@ -607,7 +668,7 @@ class MultiAgentTrainer(Trainer):
         return {}
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
-        """Write each policy to its own folder, and return ``policy/format`` → path."""
+        """Write each policy to its own folder in `export_dir`; return ``policy/format`` → path."""
         written: dict[str, str] = {}
         for pid, member in self.members.items():
             paths = member._export_model(export_formats, str(Path(export_dir) / pid))
