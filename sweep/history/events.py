@@ -490,7 +490,8 @@ class Closed:
     source: int = 0
     """Number of the iteration after which `rows` begin. They replace all older results after it."""
     error: str = ""
-    """Traceback of the exception that ended the slice; empty without one."""
+    """Traceback of the exception that ended the slice, or the message of the disk or storage that
+    refused its checkpoints; empty without one."""
     error_at: int = 0
     """Number of the iteration in which the exception was raised; 0 without one."""
     skipped: tuple[str, ...] = ()
@@ -512,7 +513,9 @@ class Closed:
     is_random: bool | None = None
     """True if the replica's results may depend on random numbers; None if that is unknown."""
     rows: tuple[Row, ...] = ()
-    """One row per iteration of the slice; the ledger stores them in a table of their own."""
+    """One row for each iteration of the slice after `source`, in order: those that no `Reported`
+    had, or with lost results all that may have to be computed again. The ledger stores them in a
+    table of their own."""
     sums: Sums | None = None
     """Sums over all results of the replica, with these; None until `History.with_sums` has added
     them."""

@@ -84,7 +84,7 @@ class Replica:
     crashes: list[int] = field(default_factory=list)
     """Numbers of the iterations after the present one in which the trainable raised, in order."""
     error: str = ""
-    """Newest traceback; empty without one."""
+    """Newest traceback, or message of a disk that refused a checkpoint; empty without one."""
     exactness: str = ""
     """Text that says how exactly its checkpoints can be resumed; empty before the first slice
     ended."""

@@ -58,7 +58,7 @@ def keep(key: Key, trainable: Trainable) -> None:
     """Keep a trainable in this process for its trial's next slice, instead of any other.
 
     Its state must equal the checkpoint in `key`. The random streams and process state are kept with
-    it.
+    it. Another trainable is dropped without being stopped, so call `make_room` before the slice.
     """
     _process.live = _Live(key, trainable, rng.capture_global(), ProcessState.capture())
 
@@ -102,7 +102,10 @@ def replica() -> tuple[str, int, int] | None:
 
 
 def forget() -> None:
-    """Stop the kept trainable, if there is one, and kill the processes that it started."""
+    """Stop the kept trainable, if there is one, and kill the processes that it started.
+
+    The process-wide state is as before afterwards.
+    """
     live, _process.live = _process.live, None
     if live is not None:
         before = ProcessState.capture()

@@ -91,8 +91,10 @@ def _read(
     """Return the state in a checkpoint of this sweep, trial, replica and iteration.
 
     Raises:
-        CheckpointError: it cannot be read, or belongs elsewhere.
-        DiskRefuses: the disk or its permissions refuse the read.
+        CheckpointError: it cannot be read, or belongs elsewhere; also if the process lacks rights
+            or is short of files or memory.
+        DiskRefuses: the disk refuses the read.
+        RemoteError: the object storage failed.
     """
     try:
         loaded = store.read(saved, spec.trust)
@@ -213,7 +215,11 @@ class Saving:
         """Exception raised in the timer's thread, to be raised again by the next save."""
 
     def is_due(self, iteration: int) -> bool:
-        """Return whether this iteration is to be saved even if its metric is not a new best."""
+        """Return whether this iteration is to be saved even if its metric is not a new best.
+
+        With the policy's `every`, each such iteration is. Without, all are if several best
+        checkpoints are kept; else one is due `APART_S` seconds after the last was taken.
+        """
         policy = self._spec.policy
         if policy.every is not None:
             return iteration % policy.every == 0
@@ -236,7 +242,8 @@ class Saving:
     ) -> None:
         """Take a checkpoint of the trainable's state.
 
-        It is written now, or held in memory for a while.
+        It is written now, or held in memory for a while. If the disk refuses files of the
+        trainable, none is taken, or with `must_succeed` saving is tried again until it works.
 
         Args:
             header: header of the checkpoint, which identifies it; its entry ``epoch`` is the term.
@@ -245,7 +252,8 @@ class Saving:
             is_last: True if the trial ends with this checkpoint, so that none continues from it.
 
         Raises:
-            DiskRefuses: too many refusals in a row.
+            DiskRefuses: too many refusals of the disk in a row, or one of the object storage.
+            Exception: an earlier write in the background raised it.
         """
         finite = value if value is not None and math.isfinite(value) else None
         with self._lock:
@@ -309,7 +317,8 @@ class Saving:
     def finish(self) -> None:
         """Write all held checkpoints, and make all that are kept survive a power cut.
 
-        Raises DiskRefuses after too many refusals in a row, and an exception of the timer's thread.
+        One that the disk refuses to make durable is taken out of `saved`. Raises DiskRefuses after
+        too many refusals in a row, and an exception of the timer's thread.
         """
         with self._lock:
             if self._timer is not None:
@@ -365,7 +374,8 @@ class Saving:
     def _get_state(self, trainable: Trainable) -> Packed | Mapping[str, Any] | None:
         """Return the trainable's state, packed unless it is a copy.
 
-        Returns None if the disk refused files of the trainable.
+        Returns None if the disk refused files of the trainable, which is counted. Raises
+        DiskRefuses after too many refusals in a row.
         """
         try:
             state = trainable.get_state()
@@ -388,8 +398,10 @@ class Saving:
     def _write(self, checkpoint: _Held, durable: bool) -> bool:
         """Write a checkpoint to disk, and send it to the object storage if there is one.
 
-        It is added to `saved` and to the journal. With `durable` it survives a power cut. Returns
-        False if the disk refused.
+        It is added to `saved` and, unless the trial ends with it, to the journal. With `durable` it
+        survives a power cut. Returns False if the disk refused. Raises DiskRefuses after too many
+        refusals in a row or one of the object storage, and OSError if the process is short of files
+        or memory.
         """
         header, term = checkpoint.header, checkpoint.header["epoch"]
         trust = self._spec.trust
@@ -427,7 +439,8 @@ class Saving:
     def _count_refusal(self, error: OSError) -> None:
         """Count a refusal by the disk.
 
-        Raises DiskRefuses after `MOST_REFUSALS` in a row, or at once for the object storage.
+        Raises DiskRefuses after `MOST_REFUSALS` in a row, or at once for the object storage; in the
+        latter case held checkpoints are dropped.
         """
         if isinstance(error, RemoteError):  # the storage was retried already
             self._held.clear()

@@ -167,7 +167,9 @@ def _replica(spec: SliceSpec) -> tuple[str, int, int]:
 def _import_and_decide(spec: SliceSpec, output: Output) -> bool:
     """Import the modules that a slice needs; return whether it runs in a process of its own.
 
-    Errors of these imports are ignored, since the slice meets them again.
+    Modules that earlier trials imported are imported too, with the output in the trial's log.
+    Returns False if the trainable cannot be imported (the slice meets that error again), or a
+    forked process would not work.
     """
     # the slice meets the error and reports it
     with contextlib.suppress(BaseException), output(spec):

@@ -45,7 +45,7 @@ class Layout:
     def packed(self, row: Row) -> str | None:
         """Return the iteration and numbers of a result as hexadecimal digits.
 
-        Returns None if its layout differs.
+        Returns None if its layout differs, or a number cannot be written in eight bytes.
         """
         values = row.metrics.values()
         if (
@@ -105,7 +105,7 @@ class Journal:
         self._write(_encode({"source": source, "skipped": skipped}))
 
     def result(self, row: Row) -> None:
-        """Write a result as one line."""
+        """Write a result as one line; do nothing if the file is not open."""
         if self._file is None:
             return
         numbers = None if self._layout is None else self._layout.packed(row)
@@ -118,7 +118,8 @@ class Journal:
     def saved(self, saved: Saved, exactness: str) -> None:
         """Write the record of a checkpoint from which the trial can continue, as one line.
 
-        `exactness` is the text that says how exactly it can be resumed.
+        `exactness` is the text that says how exactly it can be resumed. Does nothing if the file is
+        not open.
         """
         if self._file is not None:
             self._write(_encode({**asdict(saved), "exactness": exactness}))

@@ -23,9 +23,10 @@ _PIECE = 2**20
 
 @contextlib.contextmanager
 def open_log(folder: Path, limit: int | None) -> Iterator[int]:
-    """Open a trial's log for appending, and yield its descriptor.
+    """Open a trial's log for appending, and yield its descriptor, which is closed at the end.
 
-    If `limit` is given, a thread rotates the log when it has more bytes than that.
+    If `limit` is given, a thread rotates the log when it has more bytes than that; so do the
+    beginning and the end of the block. Raises OSError if the log cannot be opened.
     """
     appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     log = disk.open_file(folder / LOG, appending, mode=0o600)
@@ -50,7 +51,8 @@ def open_log(folder: Path, limit: int | None) -> Iterator[int]:
 def redirected_into(folder: Path, limit: int | None) -> Iterator[None]:
     """Write the output of this process and its children into a trial's log inside the block.
 
-    The log is rotated above `limit` bytes; None for no limit.
+    The log is rotated above `limit` bytes; None for no limit. Raises OSError if it cannot be
+    opened.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -53,11 +53,13 @@ class SliceSpec:
     policy: Retention
     """Policy that says when checkpoints are written and which are kept."""
     slice_s: float
-    """Seconds after which the slice ends at its next checkpoint."""
+    """Seconds after which the slice ends at its next checkpoint; without effect on a trainable that
+    cannot save."""
     folder: str
     """Path of the replica's folder."""
     stop_file: str
-    """Path of a file whose presence ends the slice at its next checkpoint."""
+    """Path of a file whose presence ends the slice at its next checkpoint; without effect on a
+    trainable that cannot save."""
     own_stop_file: str = ""
     """Path of a file whose presence ends the slices of this trial, even if it cannot save."""
     ends_if_not_finite: bool = False
@@ -178,7 +180,8 @@ class SliceOutcome:
     saved: tuple[Saved, ...] = ()
     """Checkpoints that the slice wrote and kept, oldest first."""
     error: str = ""
-    """Traceback of an exception that ended the slice; empty without one."""
+    """Traceback of an exception that ended the slice, or the message of the disk or storage that
+    refused its checkpoints; empty without one."""
     error_at: int = 0
     """Number of the iteration in which the exception was raised; if saving raised it, the one after
     the saved iteration."""

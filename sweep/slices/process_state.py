@@ -190,7 +190,11 @@ class ProcessState:
         )
 
     def restore(self) -> None:
-        """Set everything in this process that differs to what it was at the capture."""
+        """Set everything in this process that differs to what it was at the capture.
+
+        Libraries imported since then get their default settings. Signal handlers stay unless both
+        the capture and this call are in the main thread. Random streams are left alone.
+        """
         now = ProcessState.capture()
         if self.folder != now.folder and self.folder is not None:
             with contextlib.suppress(OSError):
@@ -267,7 +271,8 @@ def _imported_modules() -> list[str]:
 def end_processes() -> None:
     """Kill all processes below this one, if it is a worker that only runs trials.
 
-    A process is such a worker if it adopts orphans; others keep their children.
+    A process is such a worker if it adopts orphans; others keep their children. Resource trackers
+    of multiprocessing, which clean up after killed processes, are not killed.
     """
     is_subreaper = ctypes.c_int()
     reaper.prctl(_GET_SUBREAPER, ctypes.byref(is_subreaper))

@@ -56,7 +56,8 @@ class JournalReading:
     def new_results(self) -> list[Row]:
         """Return the results written since the last call, and read new checkpoints into `saved`.
 
-        A missing file has no results.
+        A missing file, or one that cannot be read now, has no results. At a line that is not valid,
+        reading ends for good.
         """
         rows: list[Row] = []
         try:
@@ -101,7 +102,7 @@ class JournalReading:
                     raise DecodeError("no result, and no checkpoint")
 
     def _check_order(self, row: Row) -> Row:
-        """Return the result if its iteration follows the last one.
+        """Return the result if its iteration follows the last one, and count it in `upto`.
 
         Raises DecodeError if it does not, or the journal has not said where the slice started.
         """
@@ -177,7 +178,8 @@ def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceO
 def remove(folder: Folder, trial: int, replica: int, number: int | None = None) -> None:
     """Delete the journal of slice `number` of a replica that has ended.
 
-    If `number` is None, the journals of all its slices are deleted.
+    If `number` is None, the journals of all its slices are deleted. Nothing is deleted if the
+    replica's folder is a link.
     """
     its = folder.trial(trial, replica)
     if folders.leads_elsewhere(its):

@@ -82,8 +82,8 @@ def expendable(
 def needed_by_children(history: "History", replica: "Replica") -> set[str]:
     """Return the digests of a replica's checkpoints that its offspring still need.
 
-    Offspring with fewer than `ALWAYS_KEPT` checkpoints of their own may have to start from their
-    parent's again.
+    Offspring that may continue, with fewer than `ALWAYS_KEPT` checkpoints of their own, may have to
+    start from their parent's again.
     """
     births = [
         child
@@ -99,7 +99,10 @@ def needed_by_children(history: "History", replica: "Replica") -> set[str]:
 
 
 def remove(folder: Path, names: Iterable[str]) -> None:
-    """Delete these checkpoint files of a replica's folder; their segments stay until `sweep_up`."""
+    """Delete these checkpoint files of a replica's folder; their segments stay until `sweep_up`.
+
+    Files that are missing are ignored.
+    """
     for name in names:
         (folder / name).unlink(missing_ok=True)
 
@@ -131,7 +134,8 @@ def leftover_files(folder: Path, named: Iterable[str]) -> list[str]:
 def _needed_segments(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[str]:
     """Return the names of the segments that the checkpoints `named` need.
 
-    If one checkpoint is unreadable, these are the names of all files in `large`.
+    Checkpoints that are missing are skipped. If one is unreadable, these are the names of all files
+    in `large`, so that no segment is deleted.
     """
     needed: set[str] = set()
     for name in named:

@@ -57,7 +57,9 @@ def run_slice(
 ) -> SliceOutcome:
     """Run one slice to its end and return its outcome.
 
-    Exceptions of the trainable are part of the outcome.
+    Exceptions of the trainable are part of the outcome; only Ctrl-C is raised. The slice writes
+    checkpoints, journal and progress file. If its trial may continue, the trainable stays in this
+    process's memory for the next slice.
 
     Args:
         output: context manager that captures the slice's output; if it fails because of the disk,
@@ -164,7 +166,10 @@ class Stretch:
         )
 
     def end_reason(self, end: End) -> str:
-        """Return the cause of the trial's end as a text; empty if the trial continues."""
+        """Return the cause of the trial's end as a text.
+
+        It is empty if the trial continues, or only the trainable itself said that it is done.
+        """
         if end is End.DONE and self.rows:
             return self.bounds.end_reason or met_criterion(self.rows[-1].metrics, self.spec.stop)
         return self.bounds.end_reason if end in FINAL else ""
@@ -172,6 +177,7 @@ class Stretch:
     def failed(self, error: BaseException) -> SliceOutcome:
         """Return the outcome of a slice that raised `error`: crashed, lost or unsaved.
 
+        It is unsaved if disk or storage refused, and lost if a process of the trainable died.
         Iterations after the last checkpoint will be run again.
         """
         done = self.rows[-1].iteration if self.rows else self.source
@@ -231,6 +237,12 @@ class RealSlice(Stretch):
         Without one it starts from scratch. Sets `source` to the checkpoint's iteration, adds
         messages about lost checkpoints to `skipped`, and captures `before` again, after the imports
         of the trainable.
+
+        Raises:
+            CheckpointError: a checkpoint cannot be used but is not lost, or that of a parent trial
+                cannot be used.
+            DiskRefuses: the disk failed.
+            RemoteError: the object storage failed.
         """
         loaded = checkpoints.load(self.spec, self.store)
         self.source = loaded.iteration
@@ -282,7 +294,8 @@ class RealSlice(Stretch):
     def note_exactness(self, trainable: Trainable) -> None:
         """Read from the trainable its exactness, randomness, and findings new to the sweep.
 
-        Raises TrainableError if the findings are not a JSON object.
+        Sets `exactness`, `is_random` and `remembered`. Raises TrainableError if the findings are
+        not a JSON object.
         """
         self.exactness, self.is_random = trainable.exactness, trainable.is_random
         found: object = trainable.remembers()
@@ -299,7 +312,11 @@ class RealSlice(Stretch):
     # ---- iterations -------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Set up the conditions that end the slice, just before training begins."""
+        """Set up the conditions that end the slice, just before training begins.
+
+        Also sets the best value so far, and notes in the progress file that training begins if its
+        time is limited.
+        """
         self.bounds = self.spec.bounds(self.source)
         self._note_time({}, trains=True)
         self.best = max((self._signed(s.value) for s in self.spec.sources), default=-math.inf)
@@ -307,7 +324,8 @@ class RealSlice(Stretch):
     def iterate(self, trainable: Trainable) -> End | None:
         """Train one iteration, record its result, and save what is due.
 
-        Returns the end of the slice, or None if it continues.
+        Returns the end of the slice, or None if it continues. A trainable that can save, but not at
+        this iteration, continues unless its trial is over; a diverged one is not saved.
         """
         result = trainable.train()
         metrics = flatten(result)
@@ -348,10 +366,10 @@ class RealSlice(Stretch):
     def _record_result(
         self, trainable: Trainable, result: Mapping[str, Any], metrics: Metrics
     ) -> float | None:
-        """Append a result to the rows, journal and progress file.
+        """Append a result to the rows and the journal, and write it to the progress file if due.
 
         Returns the metric; None if that is no number. `metrics` is the result as one level of
-        scalars.
+        scalars. Sets `exactness`, and `instead` to a description of a metric that is no number.
         """
         reached = to_number(metrics.get(self.spec.metric))
         found = reached is not None
@@ -364,7 +382,11 @@ class RealSlice(Stretch):
         return reached
 
     def _finish_trial(self, trainable: Trainable, metrics: Metrics) -> End:
-        """Save a trial whose training was over at its last result, if possible; return its end."""
+        """Save a trial whose training was over at its last result, and return the end DONE.
+
+        Nothing is saved if the trainable cannot save now, has not trained in this slice, or has a
+        checkpoint of its last iteration.
+        """
         iteration, can_save = trainable.iteration, trainable.can_save(trainable.config)
         new = iteration > self.source and not self.saving.has(iteration)
         if new and can_save and trainable.at_checkpoint:
@@ -372,9 +394,10 @@ class RealSlice(Stretch):
         return End.DONE
 
     def _find_end(self, trainable: Trainable, metrics: Metrics) -> End | None:
-        """Return the end of the slice at this result, or None to continue.
+        """Return the end of the slice at this result, which is counted, or None to continue.
 
-        It looks at results, stop files and time.
+        Looks at results, at stop files (at most every `LOOK_S` seconds) and, if the trainable can
+        save, at the time.
         """
         end = self.bounds.find_end(metrics, trainable.iteration)
         if end is not None:
@@ -440,7 +463,8 @@ class RealSlice(Stretch):
     def keep(self, trainable: Trainable, end: End) -> None:
         """Keep the trainable in this process for the trial's next slice, or stop it.
 
-        It is stopped if the trial has ended, or has a newer state than its newest checkpoint.
+        It is stopped if the trial has ended, or has a newer state than its newest checkpoint. A
+        trainable that cannot save is kept at the iteration at which it is.
         """
         saved = self.saved
         at_checkpoint = bool(saved) and saved[-1].iteration == trainable.iteration

@@ -74,7 +74,10 @@ class _Lane:
         return None if end is None else self.finish(end)
 
     def finish(self, end: End) -> SliceOutcome:
-        """Write the remaining checkpoints, stop the trainable, and return the outcome."""
+        """Write the remaining checkpoints, stop the trainable, and return the outcome.
+
+        If they cannot be written, it is the outcome of a failed slice.
+        """
         try:
             self.slice.note_exactness(self.trainable)
             self.slice.saves = True
@@ -86,7 +89,10 @@ class _Lane:
         return self.slice.outcome(end)
 
     def fail(self, error: BaseException) -> SliceOutcome:
-        """Write what can still be written, stop the trainable, and return the failed outcome."""
+        """Write what can still be written, stop the trainable, and return the failed outcome.
+
+        Closes the journal. No further error is raised.
+        """
         self.leave()
         stop_quietly(self.trainable)
         return self.slice.failed(error)
@@ -133,7 +139,8 @@ def _lanes_of(spec: SliceSpec) -> int | None:
 def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | SliceOutcome:
     """Start a slice as a lane of a program of at most `limit` lanes.
 
-    Returns its lane, or its outcome if it failed at once. `number` is that of the request.
+    Returns its lane, or its outcome if it failed at once. `number` is that of the request; `limit`
+    is None for the number in the trial's settings. Raises DeviceError if the device fails.
     """
     slice_ = RealSlice(spec)
     try:
@@ -160,8 +167,9 @@ def serve(
 ) -> None:
     """Run the requested slices side by side until the pool closes `requests` or the device fails.
 
-    Outcomes and speeds are sent to `replies`. The output of the process goes to the log of the
-    first trial. Programs have at most `limit` lanes, if given, whatever the settings of trials say.
+    Outcomes and speeds are sent to `replies`; after a failure of the device, a last message says
+    so, and running slices get no outcome. The output of the process goes to the log of the first
+    trial. Programs have at most `limit` lanes, if given, whatever the settings of trials say.
     """
     with contextlib.ExitStack() as entered:
         server = _Server(requests, replies, entered, limit)
@@ -212,7 +220,8 @@ class _Server:
     def _answer(self, number: int, spec: SliceSpec | None) -> None:
         """Start the slice of request `number`, or cancel it if `spec` is None.
 
-        A slice that fails at once is replied to.
+        A slice that fails at once is replied to, and a cancelled one is not. The first slice's log
+        gets the output of the process from now on. Raises DeviceError if the device fails.
         """
         if spec is None:
             if lane := self._lanes.pop(number, None):
@@ -232,7 +241,11 @@ class _Server:
             self._replies.send((number, begun))
 
     def iterate(self) -> None:
-        """Train one iteration of all slices together, and reply for those that end with it."""
+        """Train one iteration of all slices together, and reply for those that end with it.
+
+        If the common iteration raises, all slices fail with that error. Sends a `Pace`, too, if the
+        last one is long ago. Raises DeviceError if the device fails.
+        """
         lanes = list(self._lanes.values())
         failure: BaseException | None = None
         try:

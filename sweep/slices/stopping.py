@@ -155,7 +155,10 @@ class Bounds:
     def _check_goal(self, metrics: Metrics, is_known: bool) -> End | None:
         """Return the end at a stopping criterion or at the goal; None if the slice continues.
 
-        `is_known` is True if the result has a number for the metric.
+        `is_known` is True if the result has a number for the metric; only then, or once the metric
+        has diverged, is the goal reached. At `metric_deadline` a slice without any value of the
+        metric ends as unmeasured. Raises TrainableError if there is a goal and the result lacks
+        `time_attr`.
         """
         goal = self.goal
         if metrics.get("done") is True or met_criterion(metrics, self.stop):
@@ -177,7 +180,10 @@ class Bounds:
         return End.UNMEASURED if asks and not self.has_metric else None
 
     def _check_plateau(self, metrics: Metrics, iteration: int) -> End | None:
-        """Return the end by the plateau criterion; None if the slice continues."""
+        """Add the result to the plateau test; return the end by it, None if the slice continues.
+
+        At the end, `end_reason` is set.
+        """
         flatness = self.flatness
         if flatness is None:
             return None

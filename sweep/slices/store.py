@@ -138,7 +138,8 @@ class Store:
 
         Returns its new record; None if it is lost. The slice may still run somewhere, cut off, and
         delete its older files. So on disk the file gets a second name, which that slice does not
-        know.
+        know, and is made to survive a power cut. With object storage the record is returned
+        unchanged and unchecked.
         """
         if self.url:
             return saved
@@ -185,7 +186,11 @@ class Store:
         return f"{number}/{name}"
 
     def _shared_segments(self, written: file.Saved) -> set[str]:
-        """Return the names of segments that are in object storage already and stay there."""
+        """Return the names of segments that are in object storage already and stay there.
+
+        They are those of `sources`, listed at the first call. The set is empty if a source cannot
+        be read.
+        """
         if self._stored_segments is None:
             self._stored_segments = set()
             if written.segments and self.sources:
@@ -197,8 +202,12 @@ class Store:
     def _use_copy(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
         """Return `use(path)` for a downloaded copy of a checkpoint, which is deleted afterwards.
 
-        A damaged copy is downloaded once more. Raises MissingCheckpoint if the storage does not
-        have the checkpoint.
+        A damaged copy is downloaded once more.
+
+        Raises:
+            MissingCheckpoint: the storage does not have the checkpoint.
+            RemoteError: the storage failed, or is not that of the sweep.
+            CheckpointError: `use` raised it for the second copy.
         """
         try:
             try:
@@ -216,7 +225,8 @@ class Store:
     def _download(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
         """Download a checkpoint with its segments, and return `use(path)`.
 
-        The copy is deleted afterwards. Raises RemoteFileMissing if the checkpoint is not there.
+        The copy is deleted afterwards. Raises RemoteFileMissing if the checkpoint is not there, and
+        CorruptCheckpoint if a segment is missing or the files are larger than recorded.
         """
         with _scratch(self.folder) as scratch:
             path = scratch / self.path(saved).name
@@ -304,7 +314,8 @@ _SENT = 0o400
 def _make_room(trials: Path, size: int, cache: int) -> None:
     """Delete the oldest sent files from disk if all files exceed the cache's size.
 
-    Sent files are those that are also in object storage.
+    Sent files are those that are also in object storage. They are deleted until all files fit in
+    three quarters of the cache, or no sent one is left.
 
     Args:
         trials: folder of all trials' folders.
@@ -438,9 +449,9 @@ class SweepStore:
         return Remote(self.url).sizes() if self.url else {}
 
     def remove(self) -> None:
-        """Delete all files of the sweep in object storage.
+        """Delete all files of the sweep in object storage, if it has one.
 
-        The file that identifies it goes last.
+        The file that identifies it goes last. Raises RemoteError if the storage refused.
         """
         if names := self.list_sizes():
             Remote(self.url).delete([name for name in names if name != MARK])
@@ -617,6 +628,7 @@ def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
     Raises:
         StorageError: the storage ``<url>/<name>-<sweep_id>`` does not hold this sweep, or cannot
             be read.
+        SigningError: there is no key to sign the URL with.
     """
     its = f"{url}/{name}-{sweep_id}"
     try:
@@ -627,7 +639,10 @@ def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
 
 
 def _write_url(folder: Folder, url: str) -> None:
-    """Write the URL of the object storage, signed by this user, to the sweep's folder."""
+    """Write the URL of the object storage, signed by this user, to the sweep's folder.
+
+    Raises SigningError if there is no key and none can be made.
+    """
     signing.user_trust()  # without a key, the choice could not be attributed to this user
     signed.write(folder.checkpoints, {"url": url})
 
