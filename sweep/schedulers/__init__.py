@@ -187,14 +187,16 @@ class Scheduler(Protocol):
         """Return the options to store in the ledger of a new sweep, from those in its spec.
 
         An option whose default has changed since older sweeps were created is added explicitly: the
-        default in `Options` is for ledgers that lack the key.
+        default in `Options` is for ledgers that lack the key. This default returns the options
+        unchanged.
         """
         return options
 
     def plan(self, history: History, free: int) -> Plan:
-        """Return the decisions for `free` free slots, from the history alone.
+        """Return the decisions for `free` free slots, from the history alone, which stays as it is.
 
-        The sweep ends if the plan is empty while nothing runs.
+        At most `free` trials are continued or started. The sweep ends if the plan is empty while
+        nothing runs.
         """
         ...
 

@@ -164,7 +164,10 @@ class Scheduler(PerTrialStopping):
         return climbing + seeding.remaining_seed_training(steps, finals, trials)
 
     def _is_comparable(self, trial: Trial, step: Step) -> bool:
-        """Return whether a trial has reached a step, or is COMPLETED, with all the step's seeds."""
+        """Return whether a trial has reached a step with all the step's seeds.
+
+        With a plan of seeds, COMPLETED trials that have these seeds count too.
+        """
         return seeding.is_comparable(trial, step) if self.steps else trial.reached(step.level)
 
     def _has_left(self, trial: Trial, step: Step) -> bool:
@@ -238,9 +241,9 @@ class Scheduler(PerTrialStopping):
     def _step(
         self, history: History, step: Step, following: Step
     ) -> tuple[Rung | FrontRung, Iterator[Trial]]:
-        """Return the ranking of all trials at a step, and those that wait for promotion.
+        """Return the ranking of all trials at a step, and an iterator over those that wait there.
 
-        The latter wait for the step `following`, and are best first.
+        The latter wait for a promotion to the step `following`, and are best first.
         """
         single = self._seeds == 1
         waiting = (
@@ -316,7 +319,10 @@ class Scheduler(PerTrialStopping):
     # ---- stopping ---------------------------------------------------------------------------
 
     def next_goal(self, time: float) -> Goal:
-        """Return the lowest rung above `time` as a goal, for ``type: stopping``."""
+        """Return the lowest rung above `time` as a goal, for ``type: stopping``.
+
+        `time` must be below the top rung, if there is one.
+        """
         if self.top is not None:
             return self._goal(next(level for level in self.levels if level > time))
         level = self.grace

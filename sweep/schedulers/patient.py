@@ -40,7 +40,10 @@ class Scheduler(Pruned):
         self.make_pruner()
 
     def make_pruner(self) -> "BasePruner":
-        """Return a new PatientPruner, around the wrapped pruner if there is one."""
+        """Return a new PatientPruner, around the wrapped pruner if there is one.
+
+        Raises BadConfig if Optuna has no such wrapped pruner, or it refuses the arguments.
+        """
         from sweep.schedulers._shared.pruner_study import make, make_asked
 
         inner = None

@@ -48,7 +48,8 @@ class Scheduler(Population):
     ) -> dict[str, Any]:
         """Return the parent's settings with the numbers that the model prefers.
 
-        Choices are perturbed at random.
+        Choices are perturbed at random. If the space allows no choice with these numbers, all
+        settings are perturbed as in ``pbt``. The random stream belongs to the offspring's `number`.
         """
         stream = rng.generator(self.context.seed, "explore", number)
         bred = [trial for trial in history.trials if trial.parent is not None]
@@ -71,7 +72,8 @@ class Scheduler(Population):
         """Return the numbers of an offspring as a point (d,) of the unit cube, one axis per number.
 
         `pending` are settings of offspring that have not trained yet. Without two observations, the
-        point is drawn at random from `stream`.
+        point is drawn at random from `stream`. It is one that the space does not allow only if all
+        attempts were such.
         """
 
         def is_allowed(point: Array) -> bool:
@@ -100,7 +102,8 @@ class Scheduler(Population):
     def _observations(self, history: History) -> tuple[Array, Array, Array]:
         """Return points (n, d), times in intervals (n,) and improvements (n,), oldest first.
 
-        There is one for each interval that a trial has trained.
+        There is one for each interval that a trial has trained, if it had a score at both ends. An
+        offspring's first interval begins with its parent's score.
         """
         interval, sign = self.options.perturbation_interval, history.objective.sign
         observations: list[tuple[float, float, Settings]] = []

@@ -44,7 +44,8 @@ class Scheduler(Population):
     ) -> dict[str, Any]:
         """Return the parent's settings, each perturbed or resampled.
 
-        The random stream belongs to the offspring's number.
+        A choice moves to a neighbour. The random stream belongs to the offspring's `number`;
+        history and siblings are not used.
         """
         return explore(
             self.context.space,

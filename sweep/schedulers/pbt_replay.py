@@ -113,7 +113,7 @@ class Scheduler(schedulers.Scheduler):
         return Plan((stop,), breed=(Exploit(last.number, step.settings, self._goal(done), why),))
 
     def _goal(self, step: int) -> Goal:
-        """Return the goal of step number `step`: the start of the next step, or no limit."""
+        """Return the goal of the step with index `step`: the start of the next one, or no limit."""
         following = self.steps[step + 1 : step + 2]
         return Goal(following[0].start if following else None)
 
@@ -121,7 +121,8 @@ class Scheduler(schedulers.Scheduler):
 def _read(file: str, time_attr: str) -> Sequence[Step]:
     """Return the steps in a schedule file.
 
-    Raises BadConfig if the file cannot be read, or counts in something other than `time_attr`.
+    Raises BadConfig if the file cannot be read or is no schedule, or counts in something other than
+    `time_attr`.
     """
     key = "scheduler.schedule"
     try:
@@ -137,7 +138,10 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
 
 
 def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
-    """Raise BadConfig if steps cannot follow each other, or settings are not in the space."""
+    """Raise BadConfig if steps cannot follow each other, or settings are not in the space.
+
+    It is raised, too, if the sweep is to have more than one trial.
+    """
     key = "scheduler.schedule"
     if context.trials != 1:
         hint = "a replay is one chain; the key seeds trains it under several"

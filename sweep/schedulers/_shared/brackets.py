@@ -249,13 +249,17 @@ class Brackets(schedulers.Scheduler):
         return left
 
     def _count(self, bracket: Bracket, step: int) -> int:
-        """Return how many trials of a bracket reach step number `step` of it; at least 1."""
+        """Return how many trials of a bracket reach the step with index `step` of it; at least 1.
+
+        Each step, of training or seeds, keeps one trial in `eta`.
+        """
         return max(1, bracket.size // int(self.eta**step))
 
     def plan(self, history: History, free: int) -> Plan:
         """Promote and end trials of brackets whose trials have all arrived, and start new ones.
 
-        At most `free` trials are promoted or started.
+        At most `free` trials are promoted or started. While the top rung is unknown, new trials
+        start without a goal.
         """
         stop: list[Stop] = []
         promoted: list[Resume | AddSeed] = []
@@ -284,7 +288,8 @@ class Brackets(schedulers.Scheduler):
     def _halve(self, history: History, bracket: Bracket) -> Iterator[Decision]:
         """Yield the decisions to promote and to end the trials of a bracket, step by step.
 
-        Stops at the first step at which not all trials have arrived.
+        Stops at the first step at which not all trials have arrived. Yields nothing if trials of
+        the bracket are missing. Trials that were promoted or ended before get no further decision.
         """
         trials = history.trials
         alive = trials[bracket.first : bracket.first + bracket.size]

@@ -103,7 +103,8 @@ def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> floa
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
     """Return a text with the settings that differ between a parent and its offspring.
 
-    `before` and `after` are their searched values, by parameter.
+    `before` and `after` are their searched values, by parameter; parameters that only the parent
+    has are left out. Without a difference, the text is ``the same settings``.
     """
     changed = [
         f"{name} {_short(before[name])} → {_short(after[name])}"

@@ -81,7 +81,7 @@ class Generation:
         return sorted(worst, key=lambda trial: trial.number)
 
     def place(self, trial: Trial) -> int:
-        """Return the rank, from 1, of a trial of the ranking."""
+        """Return the rank, from 1, of a trial that must be in the ranking."""
         return next(i for i, (t, _) in enumerate(self.ranking, start=1) if t is trial)
 
     def evidence(self, trial: Trial) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Generation:
         return found
 
     def describe_rank(self, trial: Trial) -> str:
-        """Return a text with the score and the rank of `trial`."""
+        """Return a text with the score, the rank and the level of `trial`, of the ranking."""
         level = self.levels.get(trial.number, self.level)
         return f"{describe_rank(self.ranking, self.place(trial), level)} at {level:g}"
 
@@ -111,7 +111,8 @@ def born_at(trial: Trial) -> float:
 def _can_breed(trial: Trial) -> bool:
     """Return whether a trial can be a parent.
 
-    It must not have finished, and each replica must have a checkpoint.
+    It must not have finished, and each replica must have a checkpoint, and must not be one that was
+    added later and still catches up.
     """
     there = all(r.checkpoints and not r.is_catching_up for r in trial.replicas)
     return there and trial.status not in FINISHED
@@ -184,9 +185,12 @@ class Population(schedulers.Scheduler):
         return self._plan_asynchronous(history, free)
 
     def _plan_synchronous(self, history: History, free: int) -> Plan:
+        """Return the plan if all trials are compared at once (``synch: true``).
+
+        While settings are left to search, it only starts trials.
+        """
         # The population does not wait for a clone, which may be ahead of it. If all members have
         # ended, new trials start at the first level, and clones continue alone.
-        """Return the plan if all trials are compared at once (``synch: true``)."""
         members = history.order(_member_key)
         alone = not members and not history.uncreated_trials
         newest = _highest_goals(history.order(_living_key) if alone else members)
@@ -205,7 +209,10 @@ class Population(schedulers.Scheduler):
         return Plan()
 
     def _generation(self, history: History, level: float) -> Generation | None:
-        """Return the trials compared at a level; None while some are still on their way to it."""
+        """Return the trials compared at a level; None while some are still on their way to it.
+
+        Offspring that started at or past the level are not among them.
+        """
         goals = history.order(_goal_key)
         bound = [history.trials[number] for _, number in goals[bisect_left(goals, (level,)) :]]
         expected = [trial for trial in bound if born_at(trial) < level]
@@ -224,7 +231,7 @@ class Population(schedulers.Scheduler):
         `following` is the level up to which offspring and the others train next; None to derive it
         from the trials that have not finished. A replaced trial ends in the transaction that
         creates its offspring, so it is replaced only once. At most `free` trials are started or
-        continued.
+        continued; none is continued before all that are to be replaced are.
         """
         level = generation.level
         at_level = [t for t, _ in generation.ranking if t.goal.until == level]
@@ -293,13 +300,14 @@ class Population(schedulers.Scheduler):
         return Plan(fresh=tuple(fresh))
 
     def _count(self, size: int) -> int:
-        """Return how many of `size` compared trials are replaced."""
+        """Return how many of `size` compared trials are replaced: a quantile, at most half."""
         return min(math.ceil(size * self.options.quantile_fraction), size // 2)
 
     def _next_level(self, time: float) -> float:
         """Return the first level after `time` at which trials are compared.
 
-        Both are values of `time_attr`.
+        Both are values of `time_attr`. Levels are multiples of the interval, from the end of the
+        burn-in period on.
         """
         interval = self.options.perturbation_interval
         first = max(1, math.ceil(self.options.burn_in_period / interval))
@@ -319,8 +327,8 @@ class Population(schedulers.Scheduler):
     ) -> tuple[Exploit, ...]:
         """Return the offspring that replace the trials `losers`, with numbers from `first` on.
 
-        Parents are drawn at random. They train up to `goal`; None lets each train up to the level
-        after its start.
+        Each parent is drawn at random, from a stream that belongs to the offspring's number. The
+        offspring train up to `goal`; None lets each train up to the level after its start.
         """
         bred: list[Exploit] = []
         for number, (loser, generation) in enumerate(losers, start=first):

@@ -62,7 +62,11 @@ class Study:
         )
 
     def prunes(self, number: int) -> bool:
-        """Return whether the pruner would end the trial with this number now."""
+        """Return whether the pruner would end the trial with this number now.
+
+        A pruner that stores decisions in the study is first asked about all earlier rungs again.
+        Optuna's warnings are suppressed.
+        """
         with warnings.catch_warnings():
             # suppress warnings about ignored values and experimental features
             warnings.simplefilter("ignore")
@@ -79,7 +83,10 @@ class Study:
         return self._study_trials.completed_at(level, limit)
 
     def value_at(self, number: int, level: int) -> float:
-        """Return the value of trial `number` at `level`, at which it was judged."""
+        """Return the value of trial `number` at `level`, at which it was judged.
+
+        Raises KeyError if it has no value there.
+        """
         return self._study_trials.trials[number].intermediate_values[level]
 
     def newest_look(self, number: int) -> int | None:
@@ -212,7 +219,11 @@ class _StudyTrials(Summary):
         return count, [*itertools.islice(found, min(count, limit))][::-1]
 
     def _show(self, trial: Trial) -> None:
-        """Make Optuna's record of a trial, with values at the levels at which it was judged."""
+        """Make Optuna's record of a trial, with values at the levels at which it was judged.
+
+        Unless the pruner stores decisions, only paused and completed trials get values. A completed
+        trial without a finite score is FAIL; others are added to the index.
+        """
         number, state, score = trial.number, _STATES[trial.status], trial.score
         if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
             state = TrialState.FAIL
@@ -285,7 +296,10 @@ def _rungs(pruner: BasePruner, steps: Sequence[int]) -> dict[int, int]:
 
 
 def _values(trial: Trial, levels: Sequence[int]) -> dict[int, float]:
-    """Return the scores of a trial at ascending levels, from its first number on: level → score."""
+    """Return the scores of a trial at ascending levels, from its first number on: level → score.
+
+    Levels without a score are left out.
+    """
     levels = [level for level in levels if level >= trial.known_from]
     found = zip(levels, trial.scores_at(levels), strict=True)
     return {level: value for level, value in found if value is not None}
@@ -299,7 +313,11 @@ _RESOURCES = {
 
 
 def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
-    """Return a pruner of ``optuna.pruners`` by the name of its class, with these arguments."""
+    """Return a pruner of ``optuna.pruners`` by the name of its class, with these arguments.
+
+    Raises TypeError or ValueError if the class refuses them. Optuna's warnings about experimental
+    classes are suppressed.
+    """
     cls: Callable[..., BasePruner] = getattr(optuna.pruners, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

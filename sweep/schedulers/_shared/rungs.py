@@ -48,8 +48,8 @@ class RungOptions(TimeOptions):
 def top_rung(options: RungOptions, context: SchedulerContext) -> float | None:
     """Return the top rung (value of `time_attr`): `max_t`, or where the spec's `stop` ends trials.
 
-    Returns None if trials end by themselves at unknown levels. Raises BadConfig if no trial would
-    ever reach a rung.
+    Returns None if trials end by themselves at unknown levels. Raises BadConfig if `max_t` is above
+    that stop, or the lowest rung is above the top rung or before the end of the first iteration.
     """
     attr, end = options.time_attr, context.stop.get(options.time_attr)
     top = options.max_t if options.max_t is not None else end
@@ -66,7 +66,7 @@ def top_rung(options: RungOptions, context: SchedulerContext) -> float | None:
 def check_first(key: str, level: float, time_attr: str) -> None:
     """Raise BadConfig if the first level is before the end of the first iteration.
 
-    `key` names the option in the message.
+    Only levels that count iterations are checked. `key` names the option in the message.
     """
     if time_attr == "training_iteration" and level < 1:
         hint = "a slice is at least one iteration; no trial stops earlier"
@@ -76,7 +76,7 @@ def check_first(key: str, level: float, time_attr: str) -> None:
 def check_reached(key: str, level: float, time_attr: str, context: SchedulerContext) -> None:
     """Raise BadConfig if the first level is not below the value at which `stop` ends trials.
 
-    `key` names the option in the message.
+    Does nothing if `stop` has no value of `time_attr`. `key` names the option in the message.
     """
     end = context.stop.get(time_attr)
     if end is not None and level >= end:
@@ -111,7 +111,8 @@ def describe_rank(ranking: Ranking, place: int, level: float) -> str:
 def origin_text(trial: Trial, level: float) -> str:
     """Return a text on where a trial's score at a level comes from, to follow the score.
 
-    It is empty if a result is exactly at that level.
+    It is empty if a result is exactly at that level, if there is no score, or if the level is
+    infinite.
     """
     step = step_at(trial, level)
     if step is None or math.isinf(level):

@@ -47,8 +47,8 @@ class Step(NamedTuple):
 def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
     """Return the rungs at which trials get further seeds → the numbers of seeds there, in order.
 
-    `plan` is the spec's `seeds`, and `levels` are the rungs. Raises BadConfig if a level of the
-    plan is not a rung, or the rungs are unknown.
+    `plan` is the spec's `seeds`, and `levels` are the rungs. The result is empty if the plan is a
+    number. Raises BadConfig if a level of the plan is not a rung, or the rungs are unknown.
     """
     if isinstance(plan, int):
         return {}
@@ -87,9 +87,9 @@ def ladder(seeds: Added, levels: Sequence[float]) -> Iterator[Step]:
 
 
 def first_seeds(trial: Trial, seeds: int) -> Trial | None:
-    """Return a trial with only its first `seeds` replicas.
+    """Return a copy of a trial with only its first `seeds` replicas, or itself if it has no others.
 
-    Returns None if one is missing or still catching up.
+    Returns None if one is missing, or was added later and is still catching up.
     """
     its = trial.replicas[:seeds]
     if len(its) < seeds or any(replica.is_catching_up for replica in its):
@@ -121,7 +121,11 @@ def remaining_seed_training(
 
 @cache
 def step_key(step: Step) -> Key:
-    """Return a key that sorts the trials at a step by the score of the step's seeds, best first."""
+    """Return a key that sorts the trials at a step by the score of the step's seeds, best first.
+
+    COMPLETED trials with these seeds are among them even if they ended before the step's level;
+    trials that ended without the metric are not.
+    """
     there = level_key(step.level)
 
     def key(trial: Trial) -> Entry | None:
@@ -136,9 +140,10 @@ def step_key(step: Step) -> Key:
 
 @cache
 def values_at_step(step: Step) -> CompareKey:
-    """Return a key that gives trials at a step all objectives of the step's seeds.
+    """Return a key (for a `FrontsSummary`) that gives trials at a step all their objectives there.
 
-    It is for a `FrontsSummary`.
+    Only the step's seeds count. COMPLETED trials are included even if they ended before the step's
+    level; trials that ended without the metric are not.
     """
 
     def key(trial: Trial) -> Compared | None:

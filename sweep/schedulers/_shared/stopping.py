@@ -40,14 +40,20 @@ class PerTrialStopping(schedulers.Scheduler):
 
     @abstractmethod
     def judge_trials(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
-        """Return a verdict on each of these trials, which wait at levels that they have reached."""
+        """Return a verdict on each of these trials, which wait at levels that they have reached.
+
+        Verdicts are in the order of the trials.
+        """
 
     @abstractmethod
     def next_goal(self, time: float) -> Goal:
         """Return the next level at which a trial is judged that has trained up to `time`."""
 
     def plan(self, history: History, free: int) -> Plan:
-        """End or continue the trials that reached a level, and fill free slots with new ones."""
+        """End or continue the trials that reached a level, and fill free slots with new ones.
+
+        All bad trials are ended; at most `free` trials are continued or started.
+        """
         stop: list[Stop] = []
         resume: list[Resume] = []
         there = [trial for trial in history.with_status(Status.PAUSED) if is_waiting(trial)]
