@@ -68,7 +68,8 @@ def changed_settings(
 ) -> dict[str, tuple[Any, Any]]:
     """Return key of `COLLECTING` → (value in the checkpoint, value now), where they differ.
 
-    `present` is this trainer's `collection_settings`.
+    `present` is this trainer's `collection_settings`. Keys that the checkpoint lacks, and ``lanes``
+    of two different numbers, do not count.
     """
     was = checkpoint["collected"]
     return {
@@ -82,7 +83,8 @@ def check(checkpoint: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     """Raise ConfigError if a trainer cannot continue with a checkpoint's workers or filters.
 
     The error names the first setting that differs; `present` is this trainer's
-    `collection_settings`.
+    `collection_settings`. A checkpoint without workers may have been collected in another way, and
+    settings that the checkpoint lacks are not compared.
     """
     was = checkpoint["collected"]
     for key in FILTERING:
@@ -148,5 +150,8 @@ def _filter_name(kind: Any) -> str:
 
 
 def _filter_family(kind: Any) -> Any:
-    """Return one name for kinds of filters that can load each other's states; others unchanged."""
+    """Return one name for kinds of filters that can load each other's states.
+
+    Anything else, such as another setting's value, is returned unchanged.
+    """
     return _ALIKE.get(kind, kind) if isinstance(kind, str) else kind

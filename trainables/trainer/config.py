@@ -53,7 +53,7 @@ class IterationConfig(Section):
 
 @contextmanager
 def timed(timers: dict[str, float], name: str) -> Iterator[None]:
-    """Add the milliseconds that the block takes to ``timers[name]``."""
+    """Add the milliseconds that the block takes to ``timers[name]``, unless it raises."""
     started = time.perf_counter()
     yield
     timers[name] = timers.get(name, 0.0) + 1e3 * (time.perf_counter() - started)
@@ -154,9 +154,9 @@ def _validate_trained(agents: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _validate_policies(policies: Any) -> Mapping[str, Any]:
-    """Return the policies of ``multiagent``, name → settings as given.
+    """Return the policies of ``multiagent``, name → settings as given, None for a list of names.
 
-    Raises ValueError for names and values that are not allowed.
+    It is empty if there are none. Raises ValueError for names and values that are not allowed.
     """
     if isinstance(policies, list | tuple) and all(isinstance(name, str) for name in policies):
         policies = dict.fromkeys(policies)
@@ -310,7 +310,7 @@ class TrainerConfig(Settings):
 
     @property
     def fragment_size(self) -> int:
-        """Environment steps of one fragment of every environment."""
+        """Environment steps of one fragment of every environment, in all workers together."""
         per_worker = self.sampling.num_envs_per_worker * self.sampling.rollout_fragment_length
         return per_worker * max(1, self.workers.num_workers)
 

@@ -213,7 +213,8 @@ def why_separate(settings: TrainerConfig) -> str:
 def check_pictures_of(settings: TrainerConfig) -> float:
     """Return the frames per second of videos of sampling; 0 if no pictures are taken there.
 
-    Raises ConfigError if pictures are requested of an environment that cannot be rendered.
+    Makes an environment to draw it, if pictures are requested. Raises ConfigError if it cannot be
+    rendered, PyAV is missing for a video, or ``record_env: evaluation`` meets no evaluations.
     """
     value = settings.rendering.record_env
     fps = check_rendering(settings.environment, settings.rendering)
@@ -228,7 +229,8 @@ def check_pictures_of(settings: TrainerConfig) -> float:
 def resource_request(settings: TrainerConfig) -> dict[str, float]:
     """Return the resources that a trainer with these settings needs.
 
-    They are ``cpu``, ``gpu``, ``memory`` (bytes) of its own process, ``extra_*`` of its children.
+    They are ``cpu``, ``gpu``, ``memory`` (bytes) of its own process, ``extra_*`` of its children,
+    with those of evaluations.
     """
     asked = settings.resources.request(settings.workers.num_workers)
     if settings.evaluation.evaluation_interval is not None:
@@ -244,7 +246,10 @@ def resource_request(settings: TrainerConfig) -> dict[str, float]:
 
 
 def learning_device(resources: ResourcesConfig) -> str:
-    """Return ``cpu``, or the GPU's name if `num_gpus` is set; raises as `check_gpus`."""
+    """Return ``cpu``, or torch's name of the GPU, ``cuda``, if `num_gpus` is above 0.
+
+    Raises ConfigError if GPUs are requested and torch sees none.
+    """
     check_gpus(resources)
     return devices.accelerator() if resources.num_gpus else "cpu"
 
@@ -307,7 +312,8 @@ def check_replay_on(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSp
 def holds_replay_on_gpu(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> bool:
     """Return whether the replay buffer is to be on the GPU.
 
-    ``replay_on: auto`` puts it there if observations are images.
+    ``replay_on: auto`` puts it there if observations are images. It is never there if rows are
+    filtered when they are drawn, it does not fit, or ``num_gpus`` is 0.
     """
     is_asked = config.replay_on == "gpu" or len(spaces.observation_shape) == 3
     if config.replay_on == "cpu" or not is_asked:
@@ -324,7 +330,10 @@ def why_no_graphs(settings: TrainerConfig) -> str:
 
 
 def pays_to_act_on_gpu(architecture: Architecture) -> bool:
-    """Return whether networks are so large that a GPU acts faster: convolutions or wide layers."""
+    """Return whether networks are so large that a GPU acts faster.
+
+    That is so with convolutions, a user's own module for images, or a layer of `WIDE` units.
+    """
     is_own = architecture.custom_model is not None and len(architecture.shape) == 3
     return bool(architecture.filters) or is_own or max(architecture.hidden, default=0) >= WIDE
 
@@ -332,7 +341,8 @@ def pays_to_act_on_gpu(architecture: Architecture) -> bool:
 def set_threads(resources: ResourcesConfig) -> None:
     """Set the numbers of torch's threads in this process, now or when torch is imported.
 
-    The number of inter-op threads can be set once in a process.
+    Torch is imported if the settings have a number of inter-op threads, which can be set once in a
+    process.
 
     Raises:
         ConfigError: torch already works in this process with another number of inter-op threads.

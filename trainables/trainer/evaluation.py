@@ -46,7 +46,8 @@ from trainables.trainer.config import TrainerConfig
 def evaluation_plan(settings: TrainerConfig) -> Plan:
     """Return how evaluations are played: environment, exploration and number of environments.
 
-    They are the training settings, changed by ``evaluation_config``.
+    They are the training settings, changed by ``evaluation_config``; callbacks are not included.
+    Raises ConfigError if child processes are to play and cannot import the environment.
     """
     changed, explore = evaluation_settings(settings, settings.evaluation)
     environment = changed.environment
@@ -94,6 +95,9 @@ class PeriodicEvaluation:
     def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
         """Play `evaluation_num_episodes` new episodes; their seeds depend on the `iteration`.
 
+        Child processes that are to play are started, and kept for the next evaluation. Callbacks of
+        episodes are called, and see `timesteps`, the environment steps of training so far.
+
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes``, ``hist_stats``;
             ``custom_metrics`` and ``media`` if callbacks wrote some; with several agents
@@ -104,14 +108,15 @@ class PeriodicEvaluation:
         return results_of(played)
 
     def seed(self, iteration: int) -> int:
-        """Return the seed of the evaluation that ends an iteration."""
+        """Return the seed of the evaluation that ends an iteration, always the same for it."""
         return rng.integer(self._seed, "evaluation", iteration)
 
     def record(self, iteration: int, timesteps: int, folder: str) -> None:
         """Record the first episodes of the evaluation that ended `iteration` (0: at the start).
 
-        Files are written to `folder`; those that exist are not written again. `timesteps` is the
-        number of environment steps so far.
+        At most ``record_episodes`` are played once more, with callbacks, and drawn. Files are
+        written to `folder`; those that exist are not written again. `timesteps` is the number of
+        environment steps of training so far.
         """
         of = self._settings
         drawn, fps = self._rendering_plan(timesteps)
@@ -131,7 +136,9 @@ class PeriodicEvaluation:
     ) -> list[Played]:
         """Play new episodes, with videos in `folder`, in a window, both or neither.
 
-        The policy is the current one, with frozen filters; `seed` determines the episodes.
+        The policy is the current one, with frozen filters; `seed` determines the episodes. They are
+        played in this process, one after the other if there are pictures, in a window at the
+        environment's own speed. Videos are ``episode-1.mp4`` and so on.
 
         Raises:
             ConfigError: there is no screen for a window, or PyAV is missing.
@@ -162,7 +169,8 @@ class PeriodicEvaluation:
     def _rendering_plan(self, timesteps: int) -> tuple[Plan, float]:
         """Return the plan with environments that can be rendered, and their frames per second.
 
-        `timesteps` are the environment steps of training so far, for callbacks.
+        Makes and closes one environment to ask for them. `timesteps` are the environment steps of
+        training so far, for callbacks.
         """
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
@@ -179,7 +187,8 @@ class PeriodicEvaluation:
     ) -> Played:
         """Play episode `index` and return it; its pictures are passed to `show`.
 
-        They are also written to `video` if there is one.
+        They are also written to `video` if there is one, which is closed at the end, or deleted if
+        an exception is raised.
         """
 
         def look(slot: AnySlot, length: int) -> None:
@@ -213,7 +222,10 @@ class PeriodicEvaluation:
         return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=reached)
 
     def _is_exact(self) -> bool:
-        """Return whether the evaluation's environment has no hidden state (level A)."""
+        """Return whether the evaluation's environment is known to have no hidden state (level A).
+
+        Nothing is measured for it.
+        """
         trained_on, stepped = self._settings.environment, self._find_stepped()
         if self._environment == trained_on and not trained_on.is_native and stepped:
             return stepped.env_level == "A"
@@ -240,7 +252,8 @@ def results_of(played: Sequence[Played]) -> dict[str, Any]:
 def _step_limit(steps: float, beginning: str) -> Inspection:
     """Return a function that counts steps, and raises TooManySteps after more than `steps`.
 
-    `play` calls it after each step. `beginning` is the beginning of the error.
+    `play` calls it after each step and after resets, which do not count. `beginning` is the
+    beginning of the error.
     """
     taken = itertools.count(1)
 

@@ -83,7 +83,7 @@ class ExportedPolicy(InferencePolicy):
 
 
 def save_weights(weights: Weights, path: Path) -> str:
-    """Write weights, without filters, as safetensors; returns the path."""
+    """Write weights, without filters, as safetensors; makes the folder, and returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     from safetensors.numpy import save_file  # not at the top: few trainers write one
 
@@ -94,7 +94,8 @@ def save_weights(weights: Weights, path: Path) -> str:
 def read_weights(path: str | Path, expected: Weights) -> Weights:
     """Return the weights in a safetensors file, which must have those names and shapes.
 
-    Raises CheckpointError if the file cannot be read, or has other names or shapes.
+    Raises CheckpointError if the file cannot be read, or has other names or shapes, or NaN or
+    infinity.
     """
     from safetensors.numpy import load_file
 
@@ -118,7 +119,9 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
         name: name of the policy in a checkpoint or folder with several; ignored if there is one.
 
     Raises:
-        CheckpointError: there is no such policy.
+        CheckpointError: there is no such policy, the file cannot be read, or it is an exported one
+            that contains a filter.
+        SigningError: the key that signs checkpoints cannot be used.
     """
     source = _find_file(Path(path).expanduser(), name)
     if source.suffix == SUFFIX:
@@ -147,7 +150,7 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
 def read_source(key: str, path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
     """Return the results of `read_policy` for the file that the setting `key` names.
 
-    Raises ConfigError if there is no such policy; it names the key.
+    Raises ConfigError, which names the key, if there is no such policy, or the file cannot be read.
     """
     try:
         return read_policy(path, name)
@@ -220,10 +223,15 @@ def export_formats(
     """Write a file of each format, and return format → path.
 
     Beside the formats of files there are ``model``, a folder with onnx, and ``checkpoint``, a
-    folder with the weights.
+    folder with the weights, which are not checked.
+
+    Args:
+        inference: the trainer's policy for acting, with which each file is compared.
+        recent: preprocessed observations (n, *S) from training, on which they are compared.
 
     Raises:
-        ConfigError: an unknown format.
+        ConfigError: an unknown format; those before it in `formats` are written then.
+        ExportError: the policy cannot be written in this format, or the file acts differently.
     """
     written: dict[str, str] = {}
     for name in formats:

@@ -110,7 +110,10 @@ AGENT = "agent0"
 
 
 class Reporter:
-    """Reports a trainer's work to callbacks, the log, the episode record, and ``output``."""
+    """Reports a trainer's work to callbacks, the log, the episode record, and ``output``.
+
+    Creating it sets the log level of this process and makes its callbacks.
+    """
 
     def __init__(
         self, callbacks: CallbacksConfig, logs: LogConfig, record: EpisodeRecord, output: Output
@@ -131,7 +134,10 @@ class Reporter:
         self._output.begin_with_new_workers()
 
     def sampled(self, samples: Sequence[Sample]) -> None:
-        """Write episodes and experience of new samples, before anything is learnt from them."""
+        """Write episodes and experience of new samples, before anything is learnt from them.
+
+        Begins a round of the log, and keeps the samples' trajectories for `postprocessed`.
+        """
         self.log.begin_round()
         self._pieces = [pieces for one in samples for pieces in one.trajectories]
         self._record.add(samples)
@@ -142,8 +148,9 @@ class Reporter:
     ) -> None:
         """Call ``on_postprocess_traj`` for each piece of an episode before rows are learnt from.
 
-        `batches` has for each fragment of this round column → (T·N, …), which the callback may
-        change in place. `policy` is passed to the callback.
+        Does nothing without such a callback. `batches` has for each fragment of this round column →
+        (T·N, …), which the callback may change in place. `policy` is passed to the callback. Raises
+        CallbackError if it raises, or writes a metric that is no number into an episode.
         """
         if self.calls is None or not self.calls.has_functions("on_postprocess_traj"):
             return
@@ -161,12 +168,15 @@ class Reporter:
                 checked_numbers(piece.episode)
 
     def log_learning(self, policy: Policy, learner: Mapping[str, float]) -> None:
-        """Log the policy's latest gradients and the learner's statistics by name."""
+        """Log the policy's latest gradients and the learner's statistics by name.
+
+        Only the first call logs them; at level DEBUG they are logged again after many rounds.
+        """
         self.log("gradients", policy.gradients)
         self.log("training output", learner)
 
     def train_result(self, trainer: Any, result: dict[str, Any]) -> None:
-        """Call `on_train_result` with a complete result before it is logged."""
+        """Call `on_train_result`, if there is one, with a complete result, which it may change."""
         if self.calls:
             self.calls("on_train_result", trainer=trainer, result=result)
 

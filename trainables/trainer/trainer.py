@@ -40,6 +40,11 @@ class Trainer(TrainingLoop):
         env: takes precedence over ``config["env"]``. Like every trainable, a trainer may also be
             given its context here: ``PPO(config, TrialContext(seed=1))``.
         logger_creator: as for every trainable.
+
+    Raises:
+        ConfigError: settings that do not work.
+        NotImplementedError: a subclass lacks ``config_class``, `make_policy` or `training_step`.
+        TypeError: there are two contexts.
     """
 
     def __init__(
@@ -78,10 +83,19 @@ class Trainer(TrainingLoop):
     ) -> list[dict[str, float]]:
         """Play new episodes as evaluations do, with frozen filters and `evaluation_config`.
 
-        The arguments are those of `PeriodicEvaluation.play`.
+        Args:
+            seed: seed of environments and actions; with equal weights it determines the episodes.
+            video: folder for an MP4 file of each episode; None for no videos.
+            window: True to show the environment in a window.
+            most_steps: maximum number of environment steps of all episodes; without effect with
+                pictures.
 
         Returns:
             ``episode_reward`` and ``episode_len`` of each episode.
+
+        Raises:
+            ConfigError: there is no screen for a window, or PyAV is missing.
+            TooManySteps: the episodes take more than `most_steps` steps.
         """
         self._update_exploration()
         with self._limited_threads():
@@ -106,6 +120,9 @@ class Trainer(TrainingLoop):
 
         Returns:
             ``episode_reward`` and ``episode_len`` of each episode.
+
+        Raises:
+            ConfigError: the settings do not work, or there are no pictures, as with `play`.
         """
         plain = {**card["config"], "callbacks": None}
         if own := plain.get("evaluation_config"):
@@ -156,6 +173,7 @@ class Trainer(TrainingLoop):
             prev_reward: last reward, likewise.
             info: not used.
             policy_id: name of the policy; optional if there is only one.
+            full_fetch: True to return state and outputs as well, also without a `state`.
             explore: True to draw the action; otherwise it is the most probable one.
 
         Returns:
@@ -210,16 +228,22 @@ class Trainer(TrainingLoop):
         return None if member is None else Policy(member)
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
-        """Return policy → copy of its weights, for these policies or for all if None."""
+        """Return policy → copy of its weights, for these policies or for all if None.
+
+        Raises ConfigError for an unknown policy.
+        """
         chosen = self.members if policies is None else policies
         return {pid: self.member(pid).policy.weights() for pid in chosen}
 
     def set_weights(self, weights: Mapping[str, Weights]) -> None:
         """Load policy → weights, here and in every worker; the optimiser keeps its state.
 
+        Policies that are not named keep their weights.
+
         Raises:
-            ConfigError: the names or shapes are not this policy's, or there is a NaN; nothing is
-                changed.
+            ConfigError: there is no such policy, the names or shapes are not this policy's, or a
+                number is not finite. This policy is unchanged and no worker is sent anything, but
+                policies before it in `weights` are loaded here.
         """
         for pid, one in weights.items():
             self.member(pid).load_weights_here(one, pid)
@@ -230,7 +254,9 @@ class Trainer(TrainingLoop):
     ) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
         """Return parameter → gradient of the loss of B rows, and the loss's parts.
 
-        The parts include ``batch_count``.
+        The parts, name → number, include ``batch_count``. Weights do not change. Raises
+        NotFiniteError if the loss is not finite, NotImplementedError if the algorithm has no
+        `loss`.
         """
         tensors = self._tensors(batch)
         loss, parts = self.loss(tensors)
@@ -241,7 +267,9 @@ class Trainer(TrainingLoop):
     def apply_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> float:
         """Take one step of the optimiser with gradients (parameter → array).
 
-        Every worker is sent the weights. Returns the norm of the gradient.
+        Every worker is sent the weights. Returns the norm of the gradient before clipping. Raises
+        NotFiniteError, with the weights unchanged, if a gradient is not finite, and
+        NotImplementedError if the algorithm has no `gradient_step_settings`.
         """
         norm = float(
             self.policy.in_torch().apply_gradients(gradients, *self.gradient_step_settings())
@@ -253,7 +281,9 @@ class Trainer(TrainingLoop):
     def learn_on_batch(self, batch: TrainBatch) -> dict[str, dict[str, float]]:
         """Take one gradient step on B rows, and return policy → the loss's parts.
 
-        The parts include ``batch_count`` and ``grad_norm``. Every worker is sent the weights.
+        The parts include ``batch_count`` and ``grad_norm``, the norm before clipping. Every worker
+        is sent the weights. Raises NotFiniteError, with the weights unchanged, if loss or gradient
+        is not finite, and NotImplementedError if the algorithm supports no single steps.
         """
         loss, parts = self.loss(self._tensors(batch))
         norm = float(self.policy.in_torch().minimise(loss, *self.gradient_step_settings()))
@@ -278,7 +308,11 @@ class Trainer(TrainingLoop):
     # ---- files ----------------------------------------------------------------------------------
 
     def export_policy_model(self, export_dir: str, policy_id: str = "") -> str:
-        """Write ``policy.onnx``, checked on observations from training; returns its path."""
+        """Write ``policy.onnx``, checked on observations from training; returns its path.
+
+        The folder is made, and a former file replaced. Raises ConfigError if there is no such
+        policy, ExportError if the policy cannot be written so, or the file acts differently.
+        """
         return self.member(policy_id)._export_model(["onnx"], export_dir)["onnx"]
 
     def export_policy_checkpoint(
@@ -287,14 +321,19 @@ class Trainer(TrainingLoop):
         filename_prefix: str = "model",
         policy_id: str = "",
     ) -> str:
-        """Write the weights, without filters, as ``{prefix}.safetensors``; returns its path."""
+        """Write the weights, without filters, as ``{prefix}.safetensors``; returns its path.
+
+        The folder is made, and a former file replaced. Raises ConfigError if there is no such
+        policy.
+        """
         path = Path(export_dir) / f"{filename_prefix}{policy_files.SUFFIX}"
         return policy_files.save_weights(self.member(policy_id).policy.weights(), path)
 
     def import_policy_weights(self, path: str | Path, policy_id: str = "") -> None:
         """Load weights that `export_policy_checkpoint`, or another program, wrote.
 
-        Raises CheckpointError if the file has no such weights; nothing is changed.
+        Every worker is sent them; the optimiser keeps its state. Raises CheckpointError if the file
+        has no such weights, and ConfigError if there is no such policy; nothing is changed then.
         """
         name = name_of_policy(self.members, policy_id)
         found = policy_files.read_weights(path, self.members[name].policy.weights())
@@ -310,7 +349,8 @@ class Trainer(TrainingLoop):
         """Write the policy in these formats, and return format → path.
 
         ``onnx`` and others are one file, ``model`` is a folder, ``checkpoint`` a folder with
-        weights.
+        weights. Raises ConfigError for an unknown format, ExportError if the policy cannot be
+        written in one.
         """
         return policy_files.export_formats(
             self.policy, self.inference, self.recent, export_formats, Path(export_dir)

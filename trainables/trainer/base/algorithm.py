@@ -93,9 +93,10 @@ class Algorithm(Trainable):
         return {}
 
     def training_step(self) -> dict[str, float]:
-        """Make one round of sampling and learning, and return its statistics.
+        """Make one round of sampling and learning, and return the learner's statistics by name.
 
-        `trainer.families.steps` has such rounds.
+        A round ends with `end_round`, which sends the weights to the workers and counts the
+        samples. `trainer.families.steps` has such rounds.
         """
         raise NotImplementedError
 
@@ -222,19 +223,26 @@ class Algorithm(Trainable):
 
     @classmethod
     def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:
-        """Return the reason why the policy cannot act on the GPU; empty if it can."""
+        """Return the reason why the policy cannot act on the GPU; empty if it can.
+
+        By default it never can.
+        """
         return f"{cls.__name__} acts in numpy alone"
 
     @classmethod
     def why_no_graphs(cls, settings: TrainerConfig) -> str:
-        """Return the reason why gradient steps cannot be CUDA graphs; empty if they can."""
+        """Return the reason why gradient steps cannot be CUDA graphs; empty if they can.
+
+        By default they never can.
+        """
         return f"those of {cls.__name__} are not captured"
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise ConfigError for settings that cannot work on this machine and environment.
 
-        An environment and the networks are tried, but no trainer is made.
+        An environment is made and closed, the networks' sizes are computed, and the file that
+        ``restore`` names is read, but no trainer is made.
         """
         if (asked := cls.of(config)) is not cls:
             asked.check_config(config)
@@ -258,7 +266,8 @@ class Algorithm(Trainable):
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return setting → value that `choose` gives to settings that are ``auto``.
 
-        An environment is inspected for that, unless there are none.
+        If there are such settings, an environment is made and inspected; otherwise the dict is
+        empty. Raises ConfigError for settings that do not work with it.
         """
         cls = cls.of(config)  # noqa: PLW0642
         settings = parse(cls.config_class, config)
@@ -278,7 +287,8 @@ class Algorithm(Trainable):
     def _checked_choice(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return what `choose` returns, after checking policies against the environment's agents.
 
-        Raises ConfigError if they do not fit.
+        Raises ConfigError if they do not fit, or a setting does not work with an environment that
+        calls the trainer.
         """
         config_checks.check_agents(settings, inspection)
         if inspection.calls_trainer:
@@ -319,7 +329,8 @@ class Algorithm(Trainable):
     def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
         """Return the names that results may have, nested ones as paths.
 
-        Returns None, for any, in classes defined elsewhere.
+        Returns None, for any, if callbacks may add some, and in classes defined elsewhere. A name
+        that ends with ``/`` stands for all names below it.
         """
         shipped = cls.__module__.startswith("trainables.algorithms.")
         return classic.result_names(parse(cls.config_class, config)) if shipped else None
@@ -337,6 +348,7 @@ class Algorithm(Trainable):
         """Return one line of advice if training on a GPU is slower: the networks are small.
 
         It is empty without a GPU, for large networks, a module of the user's, and several policies.
+        An environment is made and closed if that depends on it.
         """
         settings = parse(cls.config_class, config)
         several = has_policies(settings.agents.multiagent)

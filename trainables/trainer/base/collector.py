@@ -79,7 +79,9 @@ class Collector(Algorithm):
     def setup(self, config: dict[str, Any]) -> None:
         """Build policy, filters and workers from the flat settings `config`.
 
-        Raises ConfigError for settings that do not work; nothing is left open then.
+        Sets the process's environment variables (``environs``, undone by `cleanup`), log level,
+        numbers of threads and global random streams, and starts the workers' processes. Raises
+        ConfigError for settings that do not work; nothing is left open then.
         """
         settings = parse(self.config_class, config)
         self._undecided = self.automatic_settings(settings)
@@ -147,7 +149,8 @@ class Collector(Algorithm):
     def _build_policy(self, settings: TrainerConfig, inspection: Inspection) -> None:
         """Build the learning policy, the acting policy, filters, streams and parts.
 
-        They fit the spaces of the inspected environment. Loads the weights that ``restore`` names.
+        They fit the spaces of the inspected environment. Loads the weights that ``restore`` names;
+        an error of that is stored in `_unread_source`, for the first `step` to raise.
         """
         self.spaces = inspection.spaces
         is_filtered = settings.filters.observation_filter != "NoFilter"
@@ -225,7 +228,8 @@ class Collector(Algorithm):
     def _settle(self, chosen: Mapping[str, Any]) -> None:
         """Give each setting that was ``auto`` its value in `chosen`.
 
-        Updates `settings`, `config`.
+        Updates `settings`, `config` and `_collected`. ``normalize_actions`` stays as it is once the
+        acting policy is made.
         """
         values = {key: chosen[key] for key in self._undecided}
         if hasattr(self, "inference"):  # the actor is made: a checkpoint of the other kind fails
@@ -251,10 +255,13 @@ class Collector(Algorithm):
     def load_trained(self, key: str, path: str, name: str) -> None:
         """Load the weights and filter of a trained policy from a file, in this process only.
 
-        The arguments are those of `policy_files.load_trained`.
+        Args:
+            key: setting that names the file, for errors.
+            path: a checkpoint, a safetensors file, or a folder with one of these.
+            name: name of the policy in a file with several.
 
         Raises:
-            ConfigError: as `policy_files.load_trained`.
+            ConfigError: there is no such policy, or it does not fit; nothing is changed.
         """
         policy_files.load_trained(self.policy, self.filters["observation"], key, path, name)
 
@@ -264,7 +271,8 @@ class Collector(Algorithm):
         `policy_id` names it in errors.
 
         Raises:
-            ConfigError: as `set_weights`.
+            ConfigError: the names or shapes are not this policy's, or a number is not finite;
+                nothing is changed.
         """
         if problem := policy_files.find_mismatch(weights, self.policy.weights()):
             allowed = "this policy's weights"
@@ -282,7 +290,7 @@ class Collector(Algorithm):
             )
 
     def cleanup(self) -> None:
-        """End the workers, and restore the process's environment variables."""
+        """End the workers, also those of evaluations, and restore the environment variables."""
         self._undo.close()
 
     # ---- workers --------------------------------------------------------------------------------
@@ -328,7 +336,8 @@ class Collector(Algorithm):
     def _make_workers(self, seed: int) -> WorkerSet:
         """Create the workers that sample, or read experience, or do both.
 
-        `seed` is that of their random streams.
+        `seed` is that of their random streams. If experience is read, it also makes `estimates`; if
+        a user's reader asked for workers that sample, `level` becomes C.
         """
         settings, offline = self.settings, self.settings.offline
         spec = replace(self.worker_spec(), seed=seed)
@@ -374,7 +383,11 @@ class Collector(Algorithm):
         return reading
 
     def _io_context(self, seed: int) -> IOContext:
-        """Return the argument of user-defined readers and writers."""
+        """Return the argument of user-defined readers and writers.
+
+        `seed` is that of their random streams. It finds the worker in this process, if there is
+        one, only when it is asked.
+        """
         me = weakref.proxy(self)
 
         def find_worker() -> RolloutWorker | None:
@@ -411,7 +424,10 @@ class Collector(Algorithm):
         return Rows(self.spaces, is_multi_agent, filters_.is_filtering(self.filters["observation"]))
 
     def _replace_workers(self) -> None:
-        """Close the workers and create new ones, with new episodes and streams."""
+        """Close the workers and create new ones, with new episodes and streams.
+
+        If each worker has filters of its own, all begin with the trainer's.
+        """
         self.workers.close()
         self.workers = self._make_workers(
             rng.integer(self.seed, "restored", self.progress.timesteps)
@@ -424,7 +440,8 @@ class Collector(Algorithm):
     def _adopt_level(self) -> None:
         """Create the workers anew if the checkpoint's trainer saved environments in another way.
 
-        How exactly they can be saved was measured there, or is measured now if it is unknown.
+        How exactly they can be saved was measured there, or is measured now if it is unknown. Sets
+        `environment`, `level` and what the trainer remembers.
         """
         settings, context = self.settings, self.context
         mine = self._remembered
@@ -458,7 +475,10 @@ class Collector(Algorithm):
         self.workers.set_global_vars(global_vars)
 
     def require_finite(self) -> None:
-        """Raise NotFiniteError if a gradient step since the last call was not finite."""
+        """Raise NotFiniteError if a gradient step since the last call was not finite.
+
+        On a GPU it waits for the device; on the CPU such steps raise the error themselves.
+        """
         self.policy.require_finite()
 
     def _update_exploration(self) -> None:
@@ -517,7 +537,11 @@ class Collector(Algorithm):
         return filters_.get_state(self.filters)
 
     def end_round(self, samples: Sequence[Sample]) -> None:
-        """End a round: merge filters, send weights and filters to workers, count the samples."""
+        """End a round: merge filters, send weights and filters to workers, count the samples.
+
+        Counts steps, episodes, ages of the weights and late metrics in `progress`, and adds the
+        time of sending to `timers`.
+        """
         ages = [self.workers.version - one.version for one in samples]
         with timed(self.timers, "synch_time_ms"):
             self._synchronise(samples)
@@ -533,7 +557,8 @@ class Collector(Algorithm):
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge the samples' filter statistics in worker order; send all workers filters, weights.
 
-        The acting policy in this process gets the weights, too.
+        The acting policy in this process gets the weights, too. Without samples, data-parallel
+        workers also get the optimiser. Stores the first sample's latest observations in `recent`.
         """
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples if one.deltas])
         weights = self.policy.acting_weights()

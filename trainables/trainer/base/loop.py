@@ -37,9 +37,13 @@ class TrainingLoop(Collector):
     def step(self) -> dict[str, Any]:
         """Make one iteration, and return its result.
 
-        It has rounds of `training_step` until it has the steps and the time that settings require.
+        It has rounds of `training_step` until it has the steps and the time that settings require,
+        and evaluations if they are due. All workers are told the steps sampled so far.
 
-        Raises ConfigError if the file that ``restore`` names cannot be read.
+        Raises:
+            ConfigError: the file that ``restore`` names could not be read.
+            TrainableError: this process holds more than ``memory`` bytes, or a worker failed.
+            NotFiniteError: a loss, gradient, observation or reward is not finite.
         """
         for member in self.members.values():
             if member._unread_source is not None:
@@ -113,7 +117,8 @@ class TrainingLoop(Collector):
     def evaluate(self) -> dict[str, Any]:
         """Play ``evaluation_num_episodes`` new episodes, without an effect on training.
 
-        Returns the results of `PeriodicEvaluation.evaluate`.
+        Exploration first follows the steps sampled so far. Returns ``episode_reward_mean`` and the
+        other keys of `PeriodicEvaluation.evaluate`.
         """
         self._update_exploration()
         with self._limited_threads():
@@ -175,7 +180,8 @@ class TrainingLoop(Collector):
     def _off_policy_results(self) -> dict[str, Any]:
         """Make the estimates that ``input_evaluation`` requests of a policy that learns from files.
 
-        Returns ``off_policy`` → results, or an empty dict if there are none.
+        For ``simulation`` it evaluates the policy. Returns ``off_policy`` → results, or an empty
+        dict if there are none.
         """
         results: dict[str, Any] = {}
         if "simulation" in self.settings.offline.input_evaluation:
@@ -193,7 +199,10 @@ class TrainingLoop(Collector):
     def likelihoods_of_unfiltered(
         self, observations: NDArray[Any], actions: NDArray[Any]
     ) -> NDArray[Any]:
-        """Filter observations (R, *S), and return the log-probabilities (R,) of actions."""
+        """Filter observations (R, *S), and return the log-probabilities (R,) of actions.
+
+        Raises NotImplementedError if the algorithm defines no `log_likelihoods`.
+        """
         return self.log_likelihoods(
             self.filter_rows({"observations": observations})["observations"], actions
         )
@@ -220,6 +229,10 @@ class TrainingLoop(Collector):
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Restore the state that `save_checkpoint` returned.
+
+        Sets `inexact`, with a warning if this machine rounds differently. Workers are created anew
+        if the checkpoint has none, or its trainer saved environments in another way. All workers
+        are sent the weights.
 
         Raises:
             ConfigError: it was saved with other filters, or by workers of another kind or number.
@@ -255,7 +268,10 @@ class TrainingLoop(Collector):
         }
 
     def _restore_learnt(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restore policy, filters, streams and parts from a checkpoint, see `_learnt_state`."""
+        """Restore policy, filters, streams and parts from a checkpoint, see `_learnt_state`.
+
+        The error of a file that ``restore`` names is forgotten, since the file is not needed.
+        """
         self._unread_source = None
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
@@ -268,9 +284,9 @@ class TrainingLoop(Collector):
     def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a checkpoint's state so that it can be restored by this trainer.
 
-        If its workers collected in another way, the returned state has no workers, so that new
-        episodes are begun; state and log then name the reason why the curve is no longer exact.
-        Otherwise the state is unchanged.
+        Settings that were ``auto`` get the checkpoint's values. If its workers collected in another
+        way, the returned state has no workers, so that new episodes are begun; state and log then
+        name the reason why the curve is no longer exact. Otherwise the state is unchanged.
         """
         given = state["trainable"].get("data")
         if not isinstance(given, Mapping):
@@ -298,7 +314,11 @@ class TrainingLoop(Collector):
 
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
-        """Measured exactness of checkpoints, such as "A exact state"."""
+        """Measured exactness of checkpoints, such as "A exact state".
+
+        It is level D, with the reason, if the curve is inexact or a clock influences it, and level
+        D once episodes of a sample arrived too late.
+        """
         if self.inexact:
             return f"{LEVELS['D']}: {self.inexact}"
         if self.level == "D" and self.settings.clock_settings:

@@ -41,7 +41,7 @@ class Policy:
 
     @property
     def model(self) -> "Networks":
-        """The networks as a torch module."""
+        """The networks as a torch module, made at the first use if learning works without torch."""
         return self._trainer.policy.in_torch().model
 
     @property
@@ -100,8 +100,9 @@ class Policy:
     ) -> tuple[Any, list[Array], dict[str, float]]:
         """Return one action, the state for the next observation, and policy outputs.
 
-        The arguments are those of `Trainer.compute_action`. `explore` is True to draw actions,
-        False for the best ones.
+        The arguments are those of `Trainer.compute_action`. `explore` is True to draw actions, from
+        a stream that only this serves, False for the best ones. Raises ValueError if the state does
+        not fit this policy.
         """
         inference, stream = self._trainer.inference, self._trainer.acting_stream(explore)
         given = self.get_initial_state() if state is None else state
@@ -124,7 +125,8 @@ class Policy:
     def set_weights(self, weights: Weights) -> None:
         """Load weights that `get_weights` returned, here and in every worker.
 
-        Raises ConfigError if they do not fit; nothing is changed.
+        Optimiser and filters keep their state. Raises ConfigError if they do not fit or are not
+        finite; nothing is changed.
         """
         self._trainer.load_weights_here(weights, DEFAULT_POLICY_ID)
         self._trainer.broadcast()
@@ -149,5 +151,8 @@ class Policy:
             filters_.set_state(self._trainer.filters, state["filters"])
 
     def export_model(self, export_dir: str) -> str:
-        """Write ``policy.onnx``, checked on observations from training; returns its path."""
+        """Write ``policy.onnx``, checked on observations from training; returns its path.
+
+        Makes the folder. Raises ExportError if the policy cannot be written so.
+        """
         return self._trainer.export_model("onnx", export_dir)["onnx"]
