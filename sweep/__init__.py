@@ -39,7 +39,10 @@ _API_NAMES = ("Comparison", "Sweep", "Trial", "load", "resume", "run")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of `sweep.api` on first access, since the command line does not need it."""
+    """Return a name of `sweep.api`, which is imported only now: the command line needs none.
+
+    Raises AttributeError for all other names.
+    """
     if name not in _API_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from trainables.core.importing import large_import
@@ -50,7 +53,10 @@ def __getattr__(name: str) -> Any:
 
 
 def _import_progress_bars() -> None:
-    """Import tqdm, which optuna and MLflow need, without its warning about notebook widgets."""
+    """Import tqdm, which optuna and MLflow need, without its warning about notebook widgets.
+
+    Does nothing outside a notebook, or if tqdm is not installed.
+    """
     if "ipykernel.zmqshell" in sys.modules:
         with warnings.catch_warnings(), contextlib.suppress(ImportError):
             warnings.simplefilter("ignore")

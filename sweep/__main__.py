@@ -2,9 +2,9 @@
 
 
 def entry() -> int:
-    """Run one command. Returns the exit code.
+    """Run the command in this process's arguments, and return its exit code.
 
-    Imports take most of the start, so they are inside ``try``, where Ctrl-C is handled.
+    Ctrl-C prints one line and returns 130, also during the imports, which take most of the start.
     """
     try:
         from sweep.cli import main

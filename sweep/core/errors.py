@@ -50,7 +50,10 @@ def without_password(text: str) -> str:
 
 
 def place_of(url: str) -> str:
-    """Return a URL without user, password and query, for messages."""
+    """Return a URL without its query, and with ``***`` for user and password, for messages.
+
+    If the query contains an ``@``, which may end a password, only ``SCHEME://***`` is returned.
+    """
     scheme, mark, rest = url.partition("://")
     before, _, query = rest.partition("?")
     if "@" in query:  # it may be the end of a password that contains a `?`
@@ -67,7 +70,7 @@ def first_line(error: BaseException) -> str:
 
 
 def shorten_message(text: str) -> str:
-    """Return `text`, or its beginning and end if it is longer than `LONGEST` characters."""
+    """Return `text`; if it is longer than `LONGEST` characters, its two ends and ``…`` between."""
     if len(text) <= LONGEST:
         return text
     half = LONGEST // 2
@@ -224,20 +227,24 @@ class Gathering:
 
     def __init__(self, source: "Source | None" = None, refused: Iterable[str] = ()) -> None:
         self.source = source
-        """Text of the spec, in which the line of an error without one is looked up by its key; None
-        for none."""
+        """Text of the spec, which gives a UsageError that is no BadConfig the line of its key, to
+        sort it; None to sort such errors last."""
         self._found: dict[str, tuple[float, UsageError]] = {}
         self._refused = set(refused)
 
     @property
     def refused(self) -> frozenset[str]:
-        """Top-level keys of the spec that contain a mistake."""
+        """Top-level keys of the spec that contain a mistake, those given at the creation included.
+
+        This is a copy: later mistakes are not in it.
+        """
         return frozenset(self._refused)
 
     def add(self, error: UsageError, key: str = "") -> None:
-        """Add a mistake; `key` is the top-level key that contains it.
+        """Add a mistake, or each one of `Mistakes`; `key` is the top-level key that contains it.
 
-        Of two mistakes about the same value, such as a list and its item, only the first is kept.
+        That key, and the one that a BadConfig names, join `refused`. Of two mistakes with the same
+        text or about the same value, such as a list and its item, only the first is kept.
         """
         if isinstance(error, Mistakes):
             for one in error.mistakes:
@@ -283,7 +290,7 @@ class Gathering:
             raise Mistakes(ordered)
 
     def _keys(self) -> Iterator[str]:
-        """Return the keys of all mistakes found so far that name one."""
+        """Yield the keys of all mistakes found so far that name one."""
         return (e.key for _, e in self._found.values() if isinstance(e, BadConfig))
 
 
@@ -414,7 +421,10 @@ def remedy(error: OSError) -> str:
 
 
 def with_remedy(error: OSError) -> str:
-    """Return the reason of a system's error while a file was written, with a remedy."""
+    """Return the reason of a system's error while a file was written, with a remedy.
+
+    If none is known, it is the advice to repair that and run again.
+    """
     reason, code = error.strerror or str(error), error.errno or 0
     found = remedy(error) or _REMEDIES_OF_WRITING.get(code, "run this again when that is repaired")
     return f"{reason}; {found}"
@@ -457,7 +467,8 @@ class Source:
     def locate(self, path: KeyPath) -> Place:
         """Return the place of the setting at `path`.
 
-        If that was not written, it is the place of the innermost setting around it that was.
+        If that was not written, it is the place of the innermost setting around it that was; if
+        there is none, the file without a line.
         """
         full = (*self.prefix, *path)
         for end in range(len(full), -1, -1):
@@ -466,7 +477,10 @@ class Source:
         return Place(self.file)
 
     def key(self, path: KeyPath) -> str:
-        """Return the path of a setting as a text, for example ``space.lr.loguniform[0]``."""
+        """Return the path of a setting as a text, for example ``space.lr.loguniform[0]``.
+
+        Parts of more than `LONGEST_PART` characters are cut. The empty path is ``the spec``.
+        """
         text = ""
         for part in (*self.prefix, *path):
             if isinstance(part, str) and len(part) > LONGEST_PART:
@@ -479,7 +493,8 @@ class Source:
     ) -> BadConfig:
         """Return the error for a mistake in the setting at `path`, without raising it.
 
-        `allowed` describes accepted values, `problem` the mistake if it is another. `hint` gives
+        It is BadSpace for a setting in ``space``, ``forbid`` or ``initial``. `allowed` describes
+        accepted values, `problem` the mistake; empty says that `value` is not allowed. `hint` gives
         advice.
         """
         kind = BadSpace if (*self.prefix, *path)[:1] in _OF_THE_SPACE else BadConfig

@@ -56,7 +56,8 @@ def is_of_script(name: str) -> bool:
 def name_of(trainable: object) -> str:
     """Return the name of a trainable for a spec.
 
-    It is ``package.module:Name``, or ``__main__:name`` if other processes cannot import it.
+    It is ``package.module:Name``, or ``__main__:name`` if other processes cannot import it by such
+    a path. Characters that no identifier has are left out of that name.
     """
     name = name_of_function(trainable)
     if (
@@ -72,8 +73,9 @@ def name_of(trainable: object) -> str:
 def class_of(trainable: object, saves: bool | None = None) -> type[Trainable]:
     """Return the class of a trainable: itself, or one that wraps a function.
 
-    `saves` is True or False if it is known whether the function's reports have checkpoints. Raises
-    BadConfig for other objects, and UsageError for a function that cannot be a trainable.
+    `saves` is True or False if it is known whether the function's reports have checkpoints; None to
+    find out from its source. Raises BadConfig for other objects and for the base class `Trainable`,
+    and UsageError for a function that cannot be a trainable.
     """
     if isinstance(trainable, type):
         if issubclass(trainable, Trainable) and trainable is not Trainable:
@@ -87,7 +89,10 @@ def class_of(trainable: object, saves: bool | None = None) -> type[Trainable]:
 
 
 def importable(value: object) -> bool:
-    """Return whether other processes can import an object by its module and name."""
+    """Return whether other processes can import an object by its module and name.
+
+    The module must be imported here already, and hold this very object under that name.
+    """
     module, found = getattr(value, "__module__", None), None
     if isinstance(module, str) and module != SCRIPT:
         found = sys.modules.get(module)
@@ -122,6 +127,9 @@ def _step(path: Path) -> int:
 def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> PickledTrainable:
     """Pickle a trainable into a new signed file in `folder`, and return the file's description.
 
+    Its number is one higher than that of the newest file, or 0. Of a wrapped function, the function
+    is pickled.
+
     Raises:
         UsageError: it cannot be pickled.
         SigningError: there is no key to sign it with.
@@ -150,7 +158,10 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> PickledTra
 
 
 def source_of(stored: PickledTrainable) -> str:
-    """Return the digest of the code in the header of a trainable's file, without loading code."""
+    """Return the digest of the code in the header of a trainable's file, without loading code.
+
+    Raises CheckpointError if the file is damaged.
+    """
     return str(file.identify(Path(stored.file))[1].get("source", ""))
 
 
@@ -158,7 +169,8 @@ def is_usable(stored: PickledTrainable | None, source: str) -> bool:
     """Return whether a trainable's file need not be written again.
 
     It must have this digest of the code, the present versions of libraries and this user's
-    signature. Returns False for None and for a damaged file.
+    signature; the user gets a key for signatures if there is none. Returns False for None and for a
+    damaged file. Raises SigningError if the key cannot be read or made.
     """
     if stored is None:
         return False
@@ -173,8 +185,10 @@ def is_usable(stored: PickledTrainable | None, source: str) -> bool:
 def load(name: str, stored: PickledTrainable | None) -> type[Trainable]:
     """Load the pickled trainable of a script, named `name` in the spec, and return its class.
 
+    This runs code of the script.
+
     Raises:
-        UsageError: there is no file, or other versions of libraries wrote it.
+        UsageError: there is no file, other versions of libraries wrote it, or unpickling fails.
         CheckpointError: the file is not usable; UntrustedCheckpoint if another user signed it.
     """
     if stored is None:
@@ -221,7 +235,10 @@ def pickled_object(trainable: type[Trainable]) -> object:
 
 
 def libraries() -> dict[str, str]:
-    """Return the versions that must be equal in processes that exchange pickles: name → version."""
+    """Return the versions of Python, `LIBRARIES` and sweep: name → version.
+
+    They must be equal in processes that exchange pickles.
+    """
     found = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {"python": platform.python_version(), **found, "sweep": __version__}
 
@@ -258,7 +275,11 @@ class _Walk:
         self._seen: dict[int, tuple[int, object]] = {}  # keeps objects alive, so ids stay unique
 
     def describe(self, value: object) -> Iterator[str]:
-        """Yield the lines that describe `value` and, recursively, everything that it uses."""
+        """Yield the lines that describe `value` and, recursively, everything that it uses.
+
+        An object that this walk has described before gets one line, ``again NUMBER``. Of importable
+        objects only the names are described.
+        """
         if value is None or isinstance(value, bool | int | float | complex | str | bytes):
             yield f"{type(value).__name__} {value!r}"
             return
@@ -284,7 +305,10 @@ _OF_PYTHON = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__f
 
 
 def _parts(value: Any) -> list[Any]:
-    """Return the values that a value consists of, in a fixed order."""
+    """Return the values that a value consists of, in a fixed order.
+
+    For types without a rule of their own, these are what pickle would write; empty if it refuses.
+    """
     match value:
         case CodeType():
             sizes = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount)

@@ -34,7 +34,7 @@ _RAISED_BY = "raised by "
 def names(package: str) -> list[str]:
     """Return the names of the built-in plugins in a package, sorted.
 
-    They are its modules without a leading underscore.
+    They are its modules without a leading underscore. The package is imported, not its modules.
     """
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     return sorted(module.name for module in found if not module.name.startswith("_"))
@@ -50,7 +50,7 @@ def raised_by(error: Exception) -> str:
 
 
 def add_paths(paths: Iterable[str]) -> None:
-    """Append folders to `sys.path`, so that they never hide installed modules.
+    """Append folders to `sys.path` if they are not in it; there they hide no installed modules.
 
     Child processes inherit the path: workers, environments and evaluation workers.
     """
@@ -62,7 +62,7 @@ def add_paths(paths: Iterable[str]) -> None:
 def _hiding(module: str, paths: Iterable[str]) -> str:
     """Return a text that names the file that is imported instead of a module in `paths`.
 
-    Returns an empty text if there is none.
+    Returns an empty text if there is none, or if `module` is inside a package.
     """
     top, _, below = module.partition(".")
     origin = importing.module_origin(top)
@@ -86,7 +86,7 @@ class Kind(Generic[T]):
     """Name of the class in the file of a built-in plugin; empty to take the only class derived from
     `base`."""
     defines: tuple[str, ...] = ()
-    """Names of attributes that each class must define itself, not inherit from `base`."""
+    """Names of attributes that each class must define, instead of inheriting those of `base`."""
 
     def is_shipped(self, name: str) -> bool:
         """Return whether a built-in plugin has this name."""
@@ -104,7 +104,8 @@ class Kind(Generic[T]):
 
         Args:
             name: a file's name, ``package.module:Name``, or the name of an entry point.
-            paths: folders in which modules are looked for after everything installed.
+            paths: folders in which modules are looked for after everything installed; unless the
+                plugin is built in, they are appended to `sys.path`.
 
         Raises:
             UnknownName: no such plugin or entry point exists, or the module lacks the name.
@@ -117,7 +118,8 @@ class Kind(Generic[T]):
     def imported(self, name: str, paths: Iterable[str]) -> object:
         """Import and return the object at a path or entry point, without checking it.
 
-        Raises as `find`.
+        Appends `paths` to `sys.path`. Raises UnknownName if there is no such entry point, or the
+        module lacks the name, and UsageError if the import fails.
         """
         add_paths(paths)
         path: str | None = name
@@ -143,7 +145,8 @@ class Kind(Generic[T]):
     def calling(self, name: str, method: str) -> Iterator[None]:
         """Add a note to an error that a user's plugin raises inside the block.
 
-        The note names the plugin and its method, for `raised_by`. Errors of sweep get none.
+        The note names the plugin and its method, for `raised_by`. Errors of sweep and of built-in
+        plugins get none. The error passes on.
         """
         try:
             yield
@@ -155,10 +158,10 @@ class Kind(Generic[T]):
             raise
 
     def checked(self, name: str, loaded: Any, alternative: str = "") -> type[T]:
-        """Return `loaded` if it is a class of this kind that defines all it must.
+        """Return `loaded` if it is derived from `base` and defines all attributes in `defines`.
 
-        Raises UsageError if not. `alternative` is a text for the message about what else is
-        allowed.
+        Raises UsageError if not, also for `base` itself. `name` is the plugin's name for the
+        message, and `alternative` a text about what else is allowed.
         """
         if isinstance(loaded, type) and self.base in inspect.getmro(loaded)[1:]:
             missing = object()
@@ -182,7 +185,8 @@ class Kind(Generic[T]):
     def _shipped(self, name: str) -> type[T]:
         """Import the built-in plugin `name` and return its class.
 
-        Raises UsageError if its file does not have exactly one.
+        Raises UsageError if the file does not define exactly one; or, if `attribute` is set, if the
+        class of that name is missing or not of this kind.
         """
         with importing.large_import():
             module = importlib.import_module(f"{self.package}.{name}")
@@ -212,9 +216,11 @@ def trainables() -> "Kind[Trainable]":
 def find_trainable(
     name: str, paths: Iterable[str], stored: "PickledTrainable | None" = None
 ) -> "type[Trainable]":
-    """Import and return the class of a spec's trainable; raises UsageError if it cannot be found.
+    """Import or unpickle a spec's trainable, and return its class; a function is wrapped in one.
 
-    Appends `paths` to the import path, where environments and callbacks are found, too.
+    Appends `paths` to the import path, where environments and callbacks are found, too. Raises
+    UsageError if it cannot be found, or is no class or function that can be trained, and
+    CheckpointError if the file `stored` is unusable.
 
     Args:
         name: as for `Kind.find`; a path or an entry point may lead to a function, too, or to

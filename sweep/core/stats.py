@@ -52,7 +52,11 @@ def mean(values: Sequence[float]) -> float:
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the mean of values with these weights, whose sum must be positive."""
+    """Return the mean of values with these weights, whose sum must be positive.
+
+    Values of weight 0 do not count, even if they are not finite. Raises ValueError for different
+    numbers of values and weights.
+    """
     whole = math.fsum(weights)
     return math.fsum(w / whole * v for w, v in zip(weights, values, strict=True) if w)
 
@@ -92,7 +96,10 @@ def confidence_bound(values: Sequence[float], level: float, upper: bool) -> floa
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Return the mean of at least two scores with its two-sided Student-t interval at `LEVEL`."""
+    """Return the mean of at least two scores with its two-sided Student-t interval at `LEVEL`.
+
+    Raises ValueError for fewer.
+    """
     tail = (1.0 + LEVEL) / 2.0
     low, high = (confidence_bound(values, tail, upper) for upper in (False, True))
     return Interval(mean(values), low, high)
@@ -121,11 +128,11 @@ def bootstrap_interval(
 def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
     """Return the probability that a run of `better` beats one of `worse`, with its interval.
 
-    Both are scores of runs; higher is better, and a tie counts as half. It is the Mann-Whitney
-    statistic (Agarwal et al. 2021, section 4.3: probability of improvement) with the interval of
-    Newcombe, Confidence intervals for an effect size measure based on the Mann-Whitney statistic,
-    part 2, 2006, method 5. It is correct for few runs, too, where a bootstrap returns [1, 1] as
-    soon as no runs overlap.
+    Both are scores of runs, at least one each; higher is better, and a tie counts as half. The
+    interval is at `LEVEL`. The estimate is the Mann-Whitney statistic (Agarwal et al. 2021, section
+    4.3: probability of improvement) with the interval of Newcombe, Confidence intervals for an
+    effect size measure based on the Mann-Whitney statistic, part 2, 2006, method 5. It is correct
+    for few runs, too, where a bootstrap returns [1, 1] as soon as no runs overlap.
     """
     wins = sum((x > y) + 0.5 * (x == y) for x in better for y in worse)
     pairs = len(better) * len(worse)
@@ -152,7 +159,7 @@ def _variance(theta: float, runs: float, pairs: int) -> float:
 def _edge(inside: float, outside: float, too_far: Callable[[float], bool]) -> float:
     """Return the point between `inside` and `outside` from which on `too_far` is true.
 
-    All are in [0, 1].
+    All are in [0, 1]. If it is true nowhere, the point is `outside`, up to rounding.
     """
     for _ in range(60):
         middle = (inside + outside) / 2.0
