@@ -110,7 +110,7 @@ def check_env(env: str, **given: Any) -> None:
 def _read_env_config(text: str | None) -> dict[str, Any]:
     """Parse the YAML of the option ``--env-config``, by default {}.
 
-    Raises BadConfig if it is no mapping.
+    Raises BadConfig if it is no mapping, or no valid YAML.
     """
     from sweep.core.errors import BadConfig, Place
     from sweep.spec import yaml_source

@@ -18,7 +18,11 @@ _LEVELS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 def preview(data: Data) -> RenderableType:
-    """Render `sweep validate` and `sweep run --dry-run`, from the data of `validate.preview`."""
+    """Render `sweep validate` and `sweep run --dry-run`.
+
+    `data` is that of `validate.validation` or `validate.preview`; only the former has costs and the
+    results of a smoke test, which are left out otherwise.
+    """
     points = "infinitely many" if data["points"] is None else f"{data['points']:,}"
     rungs = ", ".join(formatting.number(level) for level in data["rungs"])
     facts = [
@@ -48,7 +52,7 @@ def preview(data: Data) -> RenderableType:
 
 
 def _costs(costs: Data | None) -> list[RenderableType]:
-    """Render the lines with expected costs; none if nothing was measured."""
+    """Render the lines with expected time, steps and disk space; none if nothing was measured."""
     if costs is None:
         return []
     per_trial = costs["iterations_per_trial"]
@@ -72,7 +76,10 @@ def _costs(costs: Data | None) -> list[RenderableType]:
 
 
 def _cost_line(costs: Data, kind: str) -> str:
-    """Return the steps and the duration of the ``most`` or ``about`` costs (`kind`) as a text."""
+    """Return the steps and the duration of the ``most`` or ``about`` costs (`kind`) as a text.
+
+    Steps are left out if results do not count them.
+    """
     steps = costs[f"{kind}_steps"]
     text = "" if steps is None else f"{formatting.count(steps)} steps, "
     return text + formatting.duration(costs[f"{kind}_s"])
@@ -95,7 +102,7 @@ def _sample_cell(name: str, sample: Data) -> str:
 def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
     """Render the differences between an iteration and the same one after a restore.
 
-    Nothing is returned for None, if they were not compared.
+    The list is empty for None, if they were not compared; without differences, a line says so.
     """
     if differences is None:
         return []
@@ -107,7 +114,7 @@ def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
 def _cut_short(stop: Data | None) -> list[RenderableType]:
     """Render the steps of a smoke test that were not tried because of its time limit.
 
-    Nothing is returned for None, if the test finished.
+    The list is empty for None, if the test finished.
     """
     if stop is None:
         return []
@@ -201,7 +208,10 @@ def damage_report(data: Data) -> RenderableType:
 
 
 def sync_table(data: Data) -> RenderableType:
-    """Render `sweep sync`, the number of events that each tracker received and still misses."""
+    """Render `sweep sync`: the number of events that each tracker was sent now and still misses.
+
+    It is a line of text if the sweep has no trackers.
+    """
     if not data["trackers"]:
         return Text("no trackers")
     return table(
@@ -213,5 +223,5 @@ def sync_table(data: Data) -> RenderableType:
 
 
 def _missing(events: int) -> str:
-    """Return words for the number of events that a tracker misses."""
+    """Return words for the number of events that a tracker misses; ``has all`` for 0."""
     return f"misses {formatting.plural(events, 'event')}" if events else "has all"

@@ -21,7 +21,10 @@ def names(context: click.Context, _parameter: click.Parameter, prefix: str) -> l
 
 
 def trials(context: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
-    """Complete the number of a trial, from the names of the sweep's folders."""
+    """Complete the number of a trial: those with a folder in the sweep that start with `prefix`.
+
+    They are sorted as numbers. The list is empty if the command line has no sweep yet.
+    """
     lie = _root(context) / (context.params.get("name") or "") / "trials"
     found = {path.name.partition(".")[0] for path in lie.glob("[0-9]*")}
     numbers = sorted(filter(str.isdecimal, found), key=int)
@@ -31,7 +34,10 @@ def trials(context: click.Context, _parameter: click.Parameter, prefix: str) -> 
 def spaces(
     _context: click.Context, _parameter: click.Parameter, prefix: str
 ) -> list[CompletionItem]:
-    """Complete a search space: shipped ones and files that start with `prefix`."""
+    """Complete a search space: shipped ones and files of this folder that start with `prefix`.
+
+    If no shipped one does, the shell completes files instead.
+    """
     from sweep import spec
 
     found = [name for name in spec.shipped() if name.startswith(prefix)]

@@ -138,7 +138,11 @@ def set_(name: str, trials: int | None, jobs: int | None, **given: Any) -> None:
 
 
 def _request(name: str, verb: str, body: dict[str, Any], options_given: dict[str, Any]) -> None:
-    """Send the request `verb` with its `body` to the sweep's driver, wait, and print the answer."""
+    """Send the request `verb` with its `body` to the sweep's driver, wait, and print the answer.
+
+    Waits up to the seconds of ``--wait``, and not at all without a driver; then it prints that the
+    request is noted. Raises UsageError if the sweep does not exist or refuses the request.
+    """
     from sweep.ledger.requests import Verb
     from sweep.operations import control_client
 

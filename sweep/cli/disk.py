@@ -69,8 +69,8 @@ def _delete_orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Fre
     """Ask the user, then mark runs and models of the root's MLflow file as deleted.
 
     They are those that belong to no sweep of `root`. With `yes` nobody is asked; with `dry_run`
-    runs are only counted. Returns an entry for each experiment with such runs; none if the user
-    declines.
+    nobody is asked, and runs are only counted. Returns an entry for each experiment with such runs;
+    none if the user declines.
     """
     from sweep.operations.upkeep import cleaning
     from sweep.views.formatting import plural
@@ -123,7 +123,10 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
 
 
 def _is_in_mlflow(folder: "Folder") -> bool:
-    """Return true if MLflow may have runs of the sweep, by its files and its spec."""
+    """Return true if MLflow may have runs of the sweep, by its files and its spec.
+
+    Without files of MLflow it returns False; with them and an unreadable spec, true.
+    """
     from sweep.core.errors import SweepError
     from sweep.views import lookup
 
@@ -136,7 +139,7 @@ def _is_in_mlflow(folder: "Folder") -> bool:
 
 
 def _freed_lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
-    """Return a text about deleted files, one line for each sweep."""
+    """Return a text about deleted files, or with `dry_run` those to delete: one line per sweep."""
     from sweep.spec.sections import size_text
     from sweep.views.formatting import plural
     from trainables.errors import printable

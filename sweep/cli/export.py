@@ -73,9 +73,10 @@ def _export(
     episodes: int,
     **_: Any,
 ) -> dict[str, Any]:
-    """Export the model and print progress; register it if requested.
+    """Export the model and print progress; register it in MLflow as `register`, if given.
 
-    Returns the card for the answer.
+    Returns the card for the answer. Without `out`, the files lie in a temporary folder. If the
+    registration fails, `out` is deleted. Raises click's UsageError if both are None.
     """
     from sweep.core.errors import SweepError
     from sweep.driver.tracking import sync
@@ -103,7 +104,7 @@ def _export(
 
 
 def _throttle(show: Callable[[str], None], every_s: float) -> Callable[[str], None]:
-    """Return a function that passes a text to `show` at most every `every_s` seconds.
+    """Return a function that passes a text to `show` at most every `every_s` seconds from now on.
 
     Other texts are dropped.
     """
@@ -158,7 +159,10 @@ def play(name: str, root: Path, **given: Any) -> None:
 
 
 def _refuse_choice(choice: "Choice") -> None:
-    """Raise UsageError if a trial or checkpoint was chosen; an exported folder has one model."""
+    """Raise click's UsageError if another trial or checkpoint than ``best`` was chosen.
+
+    It is for an exported folder, which has one model.
+    """
     for option, value in (("--trial", choice.trial), ("--checkpoint", choice.checkpoint)):
         if value != "best":
             raise click.UsageError(

@@ -109,14 +109,20 @@ class Narrator:
         self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
 
     def lines(self, records: Sequence[Recorded]) -> list[Line]:
-        """Return the lines for events that were just added to the history."""
+        """Return the lines for events that were just added to the history; pass each event once.
+
+        Changes of status come last; more than `MOST_MOVES` to one status share a line.
+        """
         lines: list[Line] = []
         for record in records:
             lines += self._line(record)
         return [*lines, *_moved_lines([r.event for r in records if isinstance(r.event, Moved)])]
 
     def _line(self, record: Recorded) -> Iterable[Line]:
-        """Return the lines for one event; none for a change of status alone."""
+        """Return the lines for one event: a slice that began or ended, or an exhausted space.
+
+        There are none for any other event.
+        """
         match record.event:
             case Opened() as opened:
                 return self._opened_lines(opened)
@@ -128,7 +134,11 @@ class Narrator:
                 return ()
 
     def _opened_lines(self, event: Opened) -> Iterable[Line]:
-        """Yield a line for a slice that starts a trial or seed, or continues to a new goal."""
+        """Yield a line for a slice that starts a trial or seed, or continues to a new goal.
+
+        Notes the goal. Yields nothing for a test seed, for the old goal, or, with a scheduler that
+        pauses no trials, for a slice that just continues.
+        """
         if is_test(event.replica):
             return
         if event.slice == 0 and self._replica(event).joined_at is not None:
@@ -143,7 +153,10 @@ class Narrator:
             yield Line(Kind.PROMOTED, event.trial, printable(event.reason))
 
     def _closed_lines(self, event: Closed) -> Iterable[Line]:
-        """Yield the lines for a slice that ended: skipped checkpoints, warnings and its result."""
+        """Yield the lines for a slice that ended: skipped checkpoints, warnings and its result.
+
+        The result has no line if the trial simply continues, as after the slice's time was up.
+        """
         prefix = self._seed_prefix(event)
         for skipped in event.skipped:
             text = f"{prefix}skips a checkpoint: {printable(skipped)}"
@@ -212,7 +225,11 @@ class Narrator:
 
 
 def _moved_lines(moves: Sequence[Moved]) -> Iterable[Line]:
-    """Yield a line for each trial whose status changed; more than `MOST_MOVES` share one line."""
+    """Yield a line for each trial whose status changed, in the order of `Status`.
+
+    More than `MOST_MOVES` changes to one status share a line. A trial has one line for a status,
+    however many of its seeds changed.
+    """
     for status in Status:
         same = list({move.trial: move for move in moves if move.status is status}.values())
         kind, word = _ENDED.get(status, (Kind.NOTICE, status.lower()))
@@ -331,7 +348,10 @@ class LiveView:
         return Live(console=self._console, auto_refresh=False, transient=True)
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """Log the lines of new events, and draw the display if it is old enough."""
+        """Log the lines of new events, and draw the display if it is old enough.
+
+        Starts and waits of trials are not logged. Call it after `begin`.
+        """
         for record in records:
             if isinstance(record.event, Opened | Reported):
                 self._trained_to[record.event.trial, record.event.replica] = record.time
@@ -345,7 +365,7 @@ class LiveView:
         self._log.append(Line(Kind.NOTICE, None, printable(text)))
 
     def end(self) -> None:
-        """Remove the display, and print the newest events."""
+        """Remove the display, and print title and newest events; nothing if there is no display."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -360,7 +380,10 @@ class LiveView:
         self._next_at = ended + REDRAW_S * max(1.0, (ended - began) / PICTURE_S)
 
     def _picture(self) -> RenderableType:
-        """Return the present picture: title, running trials, progress, best trial and log."""
+        """Return the present picture: title, running trials, progress, best trial and log.
+
+        Reads the progress files of running slices.
+        """
         context = self._context
         notes = self._notes.read(context.folder, context.history)
         now = ledger.now()
@@ -381,7 +404,10 @@ class LiveView:
         return Group(*shown, Text(), *self._log_lines())
 
     def _running(self, rows: list[overview.Data]) -> list[RenderableType]:
-        """Return the table of running trials, cut to the height of the screen."""
+        """Return the table of running trials, cut to the height of the screen.
+
+        A line below it says how many are left out.
+        """
         room = max(1, self._console.height - _OTHER_LINES)
         objective = self._context.history.objective
         shown: list[RenderableType] = [
@@ -416,9 +442,9 @@ class LiveView:
         return Group(bar, Text(f"{started}: {counts}" if counts else started))
 
     def _log_lines(self, is_kept: bool = False) -> list[Text]:
-        """Return the newest events, one line each.
+        """Return the newest events and messages, at most `LOG_LINES`, one line each.
 
-        If `is_kept`, messages are not cut at the width.
+        Lines are cut at the width; if `is_kept`, messages are not.
         """
         lines = [unwrapped(str(line), _STYLES.get(line.kind, "")) for line in self._log]
         for line, event in zip(lines, self._log, strict=True):
@@ -475,7 +501,10 @@ def current_status(folder: Folder, notes: progress.NewestNotes | None = None) ->
 
 
 def watch(folder: Folder, console: Terminal) -> None:
-    """Redraw the status every second until no driver runs or Ctrl-C; print it once in a pipe."""
+    """Redraw the status every `WATCH_S` seconds until no driver runs or Ctrl-C, then print it.
+
+    In a pipe it is only printed.
+    """
     notes = progress.NewestNotes()
     data = current_status(folder, notes)
     if not console.is_live:

@@ -114,10 +114,10 @@ for command in itertools.chain(*_PURPOSES.values()):
 
 
 def entry() -> int:
-    """Run `main` as a process that ends as soon as its exit handlers have run.
+    """Run `main` as a process that ends as soon as its exit handlers have run; return its code.
 
     The memory of libraries is not freed piece by piece, which takes a second after MLflow and
-    torch.
+    torch. Makes garbage collections rarer, and sets OPENBLAS_NUM_THREADS to 1 unless it is set.
     """
     gc.set_threshold(GARBAGE_AFTER)
     # Training in this process (`--pool inline`) uses one thread, as workers do, so it rounds like
@@ -132,7 +132,10 @@ def entry() -> int:
 
 
 def _exit_at_once(codes: Sequence[int]) -> None:
-    """Flush the output, and end the process with the exit code in `codes`, if there is one."""
+    """Flush the output, and end the process with the exit code in `codes`, if there is one.
+
+    If the output cannot be flushed, the process is left to the interpreter, which reports that.
+    """
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -152,7 +155,10 @@ def _with_help(error: click.ClickException) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command in `arguments`, by default those of the process; return the exit code."""
+    """Run the command in `arguments`, by default those of the process; return the exit code.
+
+    Every error is printed on standard error and becomes an exit code; none is raised.
+    """
     with _open_streams():
         if why := unsupported():
             return _print_error(why, MISTAKE)
@@ -177,7 +183,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _open_streams() -> Iterator[None]:
-    """Make standard output and error accept any character; open the null device if closed."""
+    """Make standard output and error accept any character; open the null device if closed.
+
+    A stream that was closed (None) is None again after the block.
+    """
     with contextlib.ExitStack() as until:
         for name, number in (("stdout", 1), ("stderr", 2)):
             if getattr(sys, name) is None:
@@ -191,9 +200,9 @@ def _open_streams() -> Iterator[None]:
 
 
 def _open_null(number: int) -> int:
-    """Open the null device as descriptor `number` if that is closed, else as another one.
+    """Open the null device for writing, and return its descriptor: `number` if that is closed.
 
-    If the descriptor stayed closed, the next opened file would get it, and with it all output.
+    If `number` stayed closed, the next opened file would get it, and with it all output.
     """
     try:
         os.fstat(number)
@@ -218,7 +227,10 @@ def _silence_if_lost() -> None:
 
 
 def _report_error(error: Exception) -> int:
-    """Print one line for an expected error, a traceback for any other; return the exit code."""
+    """Print one line for an expected error, a traceback for any other; return the exit code.
+
+    Of several mistakes in one error, each gets a line, and the highest exit code is returned.
+    """
     from sweep.core.errors import Mistakes, SweepError, remedy
     from trainables.errors import ConfigError, TrainableError
 
@@ -260,7 +272,7 @@ def _describe_permission(path: str) -> str:
 
 
 def _print_error(message: str, code: int) -> int:
-    """Print a message as one line on standard error, and return `code`."""
+    """Print a message as one line on standard error, if that is still open, and return `code`."""
     from sweep.core.errors import shorten_message
     from trainables.errors import printable
 

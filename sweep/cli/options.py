@@ -31,9 +31,9 @@ Answer = Callable[[Any, Callable[[Any], Any]], None]
 def check_waitable(
     _context: click.Context, _option: click.Parameter, value: float | None
 ) -> float | None:
-    """Check an option's number of seconds, as a callback of click.
+    """Check an option's number of seconds, as a callback of click, and return it; None is allowed.
 
-    Raises BadParameter if timers do not accept it.
+    Raises BadParameter if timers do not accept it, since it is too large or NaN.
     """
     if value is not None and not value <= threading.TIMEOUT_MAX:  # FloatRange accepts NaN
         longest = f"at most {threading.TIMEOUT_MAX:.0f}"
@@ -42,9 +42,9 @@ def check_waitable(
 
 
 def check_parent(_context: click.Context, _option: object, value: Path | None) -> Path | None:
-    """Check that the folder of a file to write exists, as a callback of click.
+    """Check that the folder of a file to write exists, as a callback of click; return the file.
 
-    Raises BadParameter if it does not.
+    None is allowed. Raises BadParameter if the folder does not exist.
     """
     if value is not None and not value.parent.is_dir():
         raise click.BadParameter(f"there is no folder {str(value.parent)!r}; create it first.")
@@ -211,7 +211,10 @@ class SpaceCommand(click.Command):
 
 
 def overrides(options_given: dict[str, Any]) -> "list[Override]":
-    """Return the overrides from the options of `override_options`, those of ``--set`` first."""
+    """Return the overrides from the options of `override_options`, those of ``--set`` first.
+
+    Raises BadConfig if one of ``--set`` is not ``KEY=VALUE`` with a value in YAML.
+    """
     from sweep.spec import Override
 
     named = [
@@ -224,7 +227,11 @@ def overrides(options_given: dict[str, Any]) -> "list[Override]":
 
 
 def read_stop(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse the values of the option ``--stop``: criterion → new value."""
+    """Parse the values of the option ``--stop``, such as ``timesteps_total=200000``.
+
+    Returns criterion → new value. Raises BadConfig if one is not ``KEY=VALUE``; it is not checked
+    that the criterion exists.
+    """
     from sweep.spec import Override
 
     read = [Override.parse(text, "--stop", "timesteps_total=200000") for text in texts]
@@ -234,7 +241,8 @@ def read_stop(texts: Sequence[str]) -> dict[str, Any]:
 def read_budget(options_given: dict[str, Any]) -> dict[str, Any]:
     """Parse the options ``--budget`` and ``--max-disk``, as fields of `Launch`.
 
-    Raises BadConfig if invalid.
+    They are ``budget``, key → new value, and ``max_disk``, bytes or None. Raises BadConfig if
+    invalid.
     """
     from sweep.core.errors import Place, Source
     from sweep.spec import Budget, CheckpointPolicy, Override
@@ -256,8 +264,9 @@ def open_answer(
     """Yield the function ``answer(data, renderer)``, which prints the command's answer.
 
     It prints JSON, CSV or the renderer's text. With JSON, all other output goes to standard error
-    until then, also that of child processes and of libraries in C, and so does the output at the
-    exit. If a renderer returns a string, its lines are not wrapped.
+    until then, also that of child processes and of libraries in C. With JSON or CSV, so does the
+    output at the exit. In JSON, NaN and infinity are null. If a renderer returns a string, its
+    lines are not wrapped.
 
     Args:
         columns: first columns of the CSV, even without rows.
@@ -320,14 +329,17 @@ def _redirect_descriptor(stream: TextIO) -> Iterator[None]:
 
 
 def _divert_output() -> None:
-    """Redirect all further output of this process to standard error; runs at its exit."""
+    """Redirect all further output of this process to standard error; runs at its exit.
+
+    Does nothing if one of the two is closed.
+    """
     with contextlib.suppress(OSError, ValueError):  # one of them is closed
         sys.stdout.flush()
         os.dup2(2, 1)
 
 
 def _finite(data: Any) -> Any:
-    """Return nested data with None in place of each number that is not finite."""
+    """Return nested data with None in place of each number that is not finite; tuples as lists."""
     from sweep.views import formatting
 
     if isinstance(data, Mapping):
@@ -340,8 +352,9 @@ def _finite(data: Any) -> Any:
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """Return rows as CSV with a header; nested mappings become columns ``outer/inner``.
 
-    Columns named in `columns` come first, and exist even without rows. Lists are written as JSON,
-    missing values are empty.
+    Columns named in `columns` come first, and exist even without rows. A column ``outer`` is left
+    out if it has no values, and there are columns ``outer/…``. Lists and booleans are written as
+    JSON, missing values are empty.
     """
     flat = [dict(_flatten(row)) for row in rows]
     names = dict.fromkeys(itertools.chain(columns, *flat))
@@ -381,9 +394,10 @@ _EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
 
 @contextlib.contextmanager
 def progress() -> Iterator[tuple[Callable[[str], None], float]]:
-    """Yield a function that shows a text about progress, and the seconds between its calls.
+    """Yield a function that shows a text about progress, and the seconds to wait between calls.
 
-    On a terminal the text is one line on standard error that is replaced.
+    On a terminal the text is one line on standard error that is replaced, and removed after the
+    block; otherwise each text is a line on standard error.
     """
     from rich.text import Text
 
@@ -409,7 +423,7 @@ def announcing_imports(
     """Yield a function to call with the parsed spec, before its trainable is imported.
 
     It calls `parsed` with the spec. If the block has not ended `IMPORT_S` seconds later, a message
-    says that packages are being imported.
+    on standard error says that packages are being imported.
     """
     timers: list[threading.Timer] = []
 
@@ -431,7 +445,7 @@ def announcing_imports(
 def find_sweep(root: Path, name: str) -> "Folder":
     """Return the folder of an existing sweep in `root`.
 
-    Raises UnknownName if there is none of this name.
+    Raises UnknownName if there is none of this name, and UsageError if a file of it is a link.
     """
     from sweep.ledger import folder
 

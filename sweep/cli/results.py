@@ -81,7 +81,10 @@ def results(names: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> 
 
 
 def _compare(names: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> None:
-    """Print the comparison of several sweeps as a table, JSON or CSV."""
+    """Print the comparison of several sweeps as a table, JSON or CSV.
+
+    Raises UsageError if they have different metrics or modes, or one is named twice.
+    """
     from sweep.cli import tables
     from sweep.views import comparison, lookup
 
@@ -187,9 +190,11 @@ def _run_final_evaluation(
     options_given: dict[str, Any],
     history: "History",
 ) -> int:
-    """Run the driver of a final evaluation, by default with the pool of the search.
+    """Run the driver of a final evaluation; blocks until it ends.
 
-    Returns the exit code.
+    By default it has the pool of the search and the number of slots that a user chose for it.
+    Shows its progress, and starts sending MLflow's attachments at the end. Returns the exit code:
+    128 and the signal's number if a signal stopped it, 1 if a test has failed, else 0.
     """
     from sweep import pools
     from sweep.cli.live import make_view
@@ -326,7 +331,10 @@ def _write_comparison(names: tuple[str, ...], root: Path, path: Path) -> None:
 
 
 def _write_pictures(folder: "Folder", target: Path) -> None:
-    """Write the report's pictures as PNG files into `target`, and print their paths."""
+    """Write the report's pictures as PNG files into `target`, and print their paths.
+
+    Pictures that are left out are named on standard error.
+    """
     from sweep.operations.report import pictures
     from sweep.views import lookup
 
@@ -376,9 +384,9 @@ def curves(name: str, top: int, root: Path, as_json: bool) -> None:
 
 
 def _write_page(folder: "Folder", path: Path, watch: bool) -> "tuple[Sweep, float]":
-    """Write the report to `path`; return the sweep that was read, and the duration in seconds.
+    """Read a sweep and write its report to `path`; return the sweep, and the duration in seconds.
 
-    With `watch`, the page reloads itself while a driver runs.
+    With `watch`, the page reloads itself in the browser if a driver runs now.
     """
     import time
 

@@ -81,7 +81,8 @@ class Table:
     def _is_too_wide(self, limit: int) -> bool:
         """Return true if columns that are wrapped would become too narrow to read.
 
-        `limit` is the width of the screen in characters.
+        `limit` is the width of the screen in characters. Returns false if no column is wrapped, or
+        all are.
         """
         needed, wrapped = 0, 0
         for place, (title, kind, _) in enumerate(self.columns):
@@ -133,7 +134,11 @@ class Table:
 
 
 def table(rows: Iterable[Any], *columns: Column, head: bool = True) -> Table:
-    """Return a table with one row for each of `rows`; `head` says if titles are shown."""
+    """Return a table with one row for each of `rows`; `head` says if titles are shown.
+
+    A column is (title, kind, function from an element of `rows` to its cell). The kind is the
+    alignment ``l`` or ``r``, or the reaction to a lack of room, ``cut`` or ``wrap``.
+    """
     return Table([[cell(row) for _, _, cell in columns] for row in rows], columns, head)
 
 
@@ -144,12 +149,15 @@ def _justify(text: str, width: int, right: bool) -> str:
 
 
 def _one_line(cell: str | Text) -> str | Text:
-    """Return a text cell without line breaks and control characters; rich text is unchanged."""
+    """Return a text cell with line breaks and control characters escaped; rich text unchanged."""
     return printable(cell) if isinstance(cell, str) else cell
 
 
 def _cell(cell: str | Text, kind: str) -> Text:
-    """Return a cell as rich text that is wrapped or cut, by its column's `kind`."""
+    """Return a cell as rich text that is wrapped or cut, by its column's `kind`.
+
+    A cell that is rich text already is changed itself.
+    """
     text = Text(cell) if isinstance(cell, str) else cell
     text.overflow = "fold" if kind == "wrap" else "ellipsis"
     text.no_wrap = kind != "wrap"
@@ -227,7 +235,10 @@ def change_lines(changes: Sequence[Data]) -> list[Text]:
 
 
 def progress_line(data: Data) -> str:
-    """Return one line: trials by status, share of the work done, slots, time left."""
+    """Return one line: trials by status, share of the work done, slots, time left.
+
+    Parts that are unknown are left out, and so is the share once the sweep has finished.
+    """
     jobs = ""
     if data["jobs"] is not None:
         jobs = f"{formatting.plural(data['jobs'], 'job')} ({printable(data['pool'] or '?')})"
@@ -248,7 +259,11 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
-    """Return the table of running trials, one row each."""
+    """Return the table of running trials, one row each.
+
+    `metric` and `time_attr` are the sweep's. If the latter is not the iteration, goals are shown
+    with the value reached so far. Names of a cluster's workers get a column if there are any.
+    """
     counted = time_attr != "training_iteration"
     goal = formatting.last_part(time_attr) if counted else "rung"
     on_cluster = any(row["worker"] for row in rows)
@@ -323,7 +338,8 @@ def front_line(front: Sequence[int] | None) -> list[Text]:
 def ranking(rows: Sequence[Data], settings: str) -> Table:
     """Return a table of trials in the given order.
 
-    `settings` says how the column of settings reacts to a lack of room: ``cut`` or ``wrap``.
+    Columns such as objectives, seeds or unsaved results appear only if a row has any. `settings`
+    says how the column of settings reacts to a lack of room: ``cut`` or ``wrap``.
     """
     columns: list[Column] = [
         ("trial", "r", lambda row: str(row["trial"])),
@@ -395,7 +411,7 @@ def summary(data: Data, python: bool = False) -> RenderableType:
 
 
 def has_no_score(data: Data) -> bool:
-    """Return true if a sweep has finished and none of its trials has a score."""
+    """Return true if a sweep with at least one trial has finished, and none has a score."""
     return bool(data["outcome"] == "finished" and data["counts"] and not data["top"])
 
 
@@ -434,7 +450,10 @@ def _retry_command(data: Data, python: bool) -> str:
 
 
 def _next_steps(data: Data, python: bool) -> list[str]:
-    """Return lines with commands to continue, compare, report and export a sweep that has ended."""
+    """Return lines with commands to continue, compare, report and export a sweep that has ended.
+
+    Only those that apply are named: nothing is compared, reported or exported without a score.
+    """
     name = printable(data["name"])
     where = root_option(data["root"])
     lines = _continue_lines(data, python)
@@ -449,7 +468,10 @@ def _next_steps(data: Data, python: bool) -> list[str]:
 
 
 def _continue_lines(data: Data, python: bool) -> list[str]:
-    """Return lines with commands to send results, continue training and retry failures."""
+    """Return lines with commands to send results, continue training and retry failures.
+
+    Each is named only if there is something to send, continue or retry.
+    """
     name = printable(data["name"])
     where = root_option(data["root"])
     lines = []
@@ -468,7 +490,10 @@ def _continue_lines(data: Data, python: bool) -> list[str]:
 
 
 def _trial_option(data: Data) -> str:
-    """Return ``--trial N`` for a trial of the front; empty with one objective."""
+    """Return ``--trial N`` for the first trial of the front; empty with one objective.
+
+    If the front is empty, it is the first of the ranking.
+    """
     if data["front"] is None:
         return ""
     front: Sequence[int] = data["front"] or [data["top"][0]["trial"]]

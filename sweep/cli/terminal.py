@@ -41,7 +41,10 @@ class Terminal(Console):
         super().__init__(**{**chosen, **options})
 
     def show(self, *renderables: RenderableType, **options: Any) -> None:
-        """Print renderables one below the other; lines of an `unwrapped` text are not wrapped."""
+        """Print renderables one below the other; lines of an `unwrapped` text are not wrapped.
+
+        `options` are those of rich's `print`. In a pipe or a file, lines lose trailing blanks.
+        """
         shown = Group(*renderables)
         options = {"crop": False, **options}
         if self.is_terminal:
@@ -123,7 +126,10 @@ class _LastingStream:
 
 
 def silence(stream: TextIO) -> None:
-    """Discard the buffer of `stream`, and all further output of its file descriptor."""
+    """Discard the buffer of `stream`, and all further output of its file descriptor.
+
+    Does nothing for a stream without one.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         with contextlib.suppress(OSError, ValueError):  # no file behind it

@@ -86,7 +86,7 @@ def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
 
 
 def _write_schema(folder: Path) -> None:
-    """Write the JSON Schema of specs into a folder, unless it has one; print the path."""
+    """Write the JSON Schema of specs into a folder, and print the path; nothing if it has one."""
     from sweep.operations import schema
 
     with (
@@ -98,7 +98,12 @@ def _write_schema(folder: Path) -> None:
 
 
 def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None) -> None:
-    """Write ``space.yaml`` for a file of another tool into `folder`; print what is left to do."""
+    """Write ``space.yaml`` for a file of another tool into `folder`; print what is left to do.
+
+    The JSON Schema of specs is written beside it. The new spec is then checked; its mistakes are
+    only printed. `env` and `algorithm` are the options ``--env`` and ``--algorithm``. Raises
+    UsageError if the file cannot be converted, and click's if ``space.yaml`` exists.
+    """
     from sweep import spec as specs
     from sweep.core.errors import UsageError
     from sweep.driver.start import prepare
@@ -130,7 +135,10 @@ def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None)
 
 
 def _fill_template(template: str, name: str) -> str:
-    """Return a template with `name` as the sweep's name, quoted if YAML would not read text."""
+    """Return a template with `name` in place of each word ``mine``.
+
+    As the sweep's name it is quoted if YAML would not read a text.
+    """
     is_text = re.fullmatch(r"(?i:(?!(null|true|false)$)[a-z].*)", name)
     text = template.replace("\nname: mine\n", f"\nname: {name if is_text else repr(name)}\n")
     return re.sub(r"\bmine\b", name, text)
@@ -195,8 +203,10 @@ def _early_workers(
 ) -> Iterator[Callable[["SweepSpec"], None]]:
     """Start the sweep's first worker processes, which import in parallel on the other cores.
 
-    Yields a function to call with the spec: it starts as many workers as were requested and fit,
-    and lets them import the trainable. Nothing is started for other pools than loky.
+    Yields a function to call with the spec: it starts or ends workers until there are as many as
+    were requested and fit, and lets them import a built-in trainable; it ends all if trials need
+    GPUs. Workers that no pool has taken are killed after the block. Nothing is started for other
+    pools than loky, for ``--dry-run``, or if the space does not exist.
     """
     pool = options_given["pool"] or "loky"
     if options_given["dry_run"] or pool != "loky" or not _may_be_space(space):
@@ -312,7 +322,12 @@ def resume(name: str, **given: Any) -> int:
 def _answer_result(
     result: "RunResult", folder: "Folder", answer: options.Answer, attach: str | None
 ) -> int:
-    """Print the end of a driver, and start sending attachments to MLflow; return the exit code."""
+    """Print the end of a driver, and start sending attachments to MLflow; return the exit code.
+
+    `attach` is the option ``--attach``: ``beside``, ``wait``, ``later`` or None for the default.
+    The code is 128 and the signal's number if a signal stopped the driver; 1 if a trial has failed,
+    or the sweep has finished without a score; else 0.
+    """
     from sweep.cli import tables
     from sweep.history.events import Status
     from sweep.operations.mlflow import attaching
@@ -326,7 +341,7 @@ def _answer_result(
 
 
 def summary(result: "RunResult", folder: "Folder") -> dict[str, Any]:
-    """Return the data of a driver's end for `tables.summary`."""
+    """Return the data of a driver's end for `tables.summary`; imports the sweep's trainable."""
     from sweep.driver.start import launch
     from sweep.views import overview
 

@@ -76,7 +76,10 @@ def chance_text(probability: float) -> str:
 
 
 def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
-    """Yield lines about the scores with test seeds, and the comparison of the two best trials."""
+    """Yield lines about the scores with test seeds, and the comparison of the two best trials.
+
+    If tests are missing, the last line has the command that continues.
+    """
     yield f"under test seeds ({final_evaluation['estimates']}, {LEVEL:.0%} interval):"
     for tested in final_evaluation["trials"]:
         yield "  " + _test_line(tested)
@@ -181,7 +184,10 @@ def _title(data: Data) -> Text:
 
 
 def _curve_lines(data: Data) -> list[RenderableType]:
-    """Render a trial's curve as a sparkline; with several seeds, the band of their curves."""
+    """Render a trial's curve as a sparkline; with several seeds, the band of their curves.
+
+    The list is empty if the curve has no values.
+    """
     if data["band"]:
         return _band_lines(data)
     values = [point["value"] for point in data["curve"] if point["value"] is not None]
@@ -242,7 +248,7 @@ def _decisions(rows: Sequence[Data]) -> Table:
 
 
 def _moment(seconds: float) -> str:
-    """Return a time in seconds since 1970 as local date and time."""
+    """Return a time in seconds since 1970 as local date and time, without the year."""
     return time.strftime("%m-%d %H:%M:%S", time.localtime(seconds))
 
 
@@ -267,7 +273,7 @@ def played_text(data: Data) -> str:
 
 
 def log(data: Data) -> str:
-    """Render `sweep show --log`, all that the trial printed."""
+    """Render `sweep show --log`, the end of what the trial printed, or that it printed nothing."""
     lines = [printable(line) for line in data["log"].rstrip().splitlines()]
     return "\n".join(lines) or "it printed nothing"
 
