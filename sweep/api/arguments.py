@@ -64,7 +64,11 @@ class SpecKeys(TypedDict, total=False):
 
 
 def check_numbers(jobs: int | None, timeout: float | None, trials: int | None = None) -> None:
-    """Raise BadConfig if one of the numbers is out of range; None stands for no number."""
+    """Raise BadConfig if one of the numbers is out of range; None stands for no number.
+
+    `jobs` and `trials` must be whole numbers from 1 on, `timeout` a positive number of seconds that
+    timers accept.
+    """
     for place, number in (("jobs", jobs), ("trials", trials)):
         if number is not None and not (type(number) is int and number >= 1):
             raise BadConfig(place, number, "a whole number from 1 on")
@@ -91,6 +95,10 @@ def read_mapping(value: object, place: str) -> dict[str, Any]:
 
 def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
     """Build a spec from the arguments of `sweep.run`, and check it; return it with its YAML text.
+
+    If ``space`` is a file or the name of a shipped spec, the other arguments replace its keys.
+    Otherwise a spec without a name is called after its trainable and the local time. The trainable
+    is imported; nothing is written.
 
     Raises:
         UsageError: an argument is wrong; the message lists all mistakes.
@@ -129,7 +137,7 @@ def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tup
 
 
 def _import_paths() -> Iterator[str]:
-    """Yield the folders in which this process imports modules, without Python's installation."""
+    """Yield the existing folders of `sys.path`, absolute, without those of the installation."""
     installed = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
     for place in sys.path:
         path = Path(place).resolve()
@@ -145,7 +153,8 @@ def is_of_script(folder: Folder) -> bool:
 def refuse_other_settings(folder: Folder, resolved: Resolved) -> None:
     """Raise NameTaken if the existing sweep in `folder` has other settings than `resolved`.
 
-    The number of trials may differ.
+    Each key may have its value at the sweep's creation or its present one. The number of trials may
+    differ.
     """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         first = specs.from_json(ledger.spec)

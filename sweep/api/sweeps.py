@@ -66,21 +66,26 @@ def run(
 ) -> "Sweep":
     """Run a sweep to its end, or resume the sweep of this name if its settings are the same.
 
+    Blocks until its driver ends.
+
     Args:
         trainable: a function, a subclass of `trainables.Trainable`, or a name such as ``ppo``. If
             other processes cannot import it, it is saved in the sweep's folder, signed with your
             key.
         root: folder of all sweeps.
-        jobs: number of trials at once; None for as many as the processor cores allow.
+        jobs: number of trials at once; None for as many as the processor cores allow, or in a
+            resumed sweep for the previous number.
         pool: ``loky`` (processes), ``inline`` (this process), ``dask@ADDRESS`` or ``ray@ADDRESS``
-            (a cluster) or your own pool.
+            (a cluster) or your own pool; None for the previous one, or ``loky``.
         timeout: seconds after which the sweep saves and stops.
+        retry_failed: True to try the failed trials of a resumed sweep again.
         strict: True to refuse to resume a sweep if its code or libraries have changed.
         tracking_uri: MLflow server instead of ``ROOT/mlflow.db``.
         storage: PostgreSQL server for the ledger instead of a file, for example
             ``postgresql+psycopg://HOST/DATABASE``.
         checkpoints: folder in object storage for the checkpoints, for example
             ``s3://bucket/prefix``.
+        progress: True to show the work and print a summary at the end.
         spec: the keys of a spec. The default for `name` is the trainable's name with the time.
             `space` may be a file or the name of a shipped spec, whose keys the other arguments
             replace.
@@ -139,7 +144,7 @@ def resume(
     checkpoints: str | None = None,
     progress: bool = True,
 ) -> "Sweep":
-    """Resume a sweep, however it ended; see also `run`.
+    """Resume a sweep, however it ended, and block until its driver ends; see also `run`.
 
     Args:
         root: folder of all sweeps.
@@ -149,6 +154,7 @@ def resume(
         jobs: number of trials at once; None for the previous number.
         pool: None for the previous pool.
         timeout: seconds after which the sweep saves and stops.
+        retry_failed: True to try failed trials again from their newest checkpoints.
         strict: True to refuse if code or library versions have changed.
         space: the space to search from now on, or a file that contains it.
         metric: name of the result by which trials are compared from now on.
@@ -158,10 +164,12 @@ def resume(
         other_kernel: True to continue if a compiled kernel that a trial used is not available.
         checkpoints: folder in object storage to which the checkpoints were moved or which is
             shared.
+        progress: True to show the work and print a summary at the end.
 
     Raises:
         UnknownName: the sweep does not exist.
         UsageError: an argument is not allowed; nothing was written.
+        KeyboardInterrupt: Ctrl-C; the sweep is saved.
     """
     check_numbers(jobs, timeout, trials)
     folder = folders.find(Path(root).absolute(), name)
@@ -208,7 +216,8 @@ def load(
 
     Raises:
         UnknownName: there is no such sweep.
-        UsageError: several sweeps have different metrics or modes, or one is named twice.
+        UsageError: several sweeps have different metrics or modes, or one is named twice; or `name`
+            is neither a name nor a list of names.
     """
     where = Path(root).absolute()
     if isinstance(name, str):
@@ -219,9 +228,11 @@ def load(
 
 
 def _run_driver(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
-    """Run a sweep's driver for at most `timeout` seconds, and print its summary.
+    """Run a sweep's driver for at most `timeout` seconds, and return the sweep.
 
-    `progress` shows its work meanwhile. A signal that ended it is raised again at the end.
+    With `progress`, its work is shown and a summary printed; otherwise nothing is. Starts sending a
+    finished sweep's report and model to MLflow. A signal that ended the driver is raised again at
+    the end.
     """
     with contextlib.ExitStack() as until:
         if progress:
@@ -280,7 +291,7 @@ class Sweep:
 
     @property
     def changes(self) -> list[Change]:
-        """Changes of the space and of the end of trials since the sweep began, oldest first."""
+        """Changes of the space and of the stopping criteria since the creation, oldest first."""
         return self._read().changes
 
     @property
@@ -308,7 +319,8 @@ class Sweep:
     def front(self) -> list["Trial"]:
         """Return the trials that no other trial beats in every objective, best metric first.
 
-        With one objective these are the best trial and those expected to be as good.
+        With one objective these are the best trial and those expected to be as good. Trials that
+        violate a constraint are left out. The list is empty if no trial has a score.
         """
         now = self._read()
         return [Trial(now, trial) for trial in now.history.front()]
@@ -333,7 +345,9 @@ class Sweep:
     def curves(self) -> "DataFrame":
         """Return the metric of every trial: one row per trial, seed and iteration.
 
-        If results were lost with a process, the column ``unsaved`` is true for them.
+        Columns: ``trial``, ``seed_index`` (from 0), ``iteration``, and the results that the
+        scheduler counts and that are compared, under their own names. If results were lost with a
+        process, a column ``unsaved`` is true for them. Test seeds are left out.
         """
         from pandas import DataFrame
 
@@ -388,12 +402,14 @@ class Sweep:
             trial: ``best``, or a trial's number.
             checkpoint: ``compared`` for the best network of the trial's seeds in fresh episodes,
                 ``best`` by the metric, ``last``, or the iteration of a checkpoint.
-            formats: any of ``onnx``, ``torch-export``, ``safetensors`` and ``mlflow``.
+            formats: any of ``onnx``, ``torch-export``, ``safetensors`` and ``mlflow``; empty for
+                the files of the trainable's own `export_model`, or else ``onnx``.
             episodes: fresh episodes that each network plays; 0 to choose by the metric alone.
 
         Raises:
-            UsageError: no such trial or checkpoint, or `folder` is in use.
-            TrainableError: the checkpoint is unusable.
+            UsageError: no such trial, checkpoint or format, `folder` is in use, or the trainable
+                cannot export.
+            TrainableError: the checkpoint is unusable, or the model differs from the trained one.
         """
         if not isinstance(episodes, int) or isinstance(episodes, bool) or episodes < 0:
             raise BadConfig("episodes", episodes, "a whole number of at least 0")
@@ -416,7 +432,8 @@ class Sweep:
             settings: searched parameter → value.
             reason: the reason, which is recorded in the history.
             author: the author; None for the user of this process.
-            wait: seconds to wait for the answer of a driver in another process.
+            wait: longest time to wait for a driver's answer, in seconds; without a driver, the call
+                returns at once.
 
         Returns:
             The driver's answer in words; empty if it is still pending. Then the driver, or the next

@@ -24,7 +24,11 @@ class Policy(Protocol):
     """A trained policy with its observation filters."""
 
     def compute_action(self, obs: Any, *, explore: bool = False) -> Any:
-        """Return the action for one observation, both in the environment's format."""
+        """Return the action for one observation, both in the environment's format.
+
+        With `explore` it is drawn from the policy, otherwise it is the most probable one. The
+        filters are applied, and not changed.
+        """
 
     def stop(self) -> None:
         """Release its resources; it cannot be used afterwards."""
@@ -100,7 +104,10 @@ class Trial:
 
     @property
     def iterations(self) -> int:
-        """Number of finished training iterations."""
+        """Number of training iterations that all compared seeds of the trial have finished.
+
+        Those of a parent from whose checkpoint the trial began are included.
+        """
         return self._trial.iteration
 
     @property
@@ -122,11 +129,13 @@ class Trial:
         return DataFrame([{**first, **r.metrics, "iteration": r.iteration} for r in rows])
 
     def log(self) -> str:
-        """Return the end of the trial's printed output."""
+        """Return the end of the trial's printed output, that of each seed after the other."""
         return lookup.read_log(self._sweep.folder, self._trial)
 
     def checkpoint(self, name: str | int = "best") -> "Checkpoint":
-        """Return one of the trial's checkpoints; UsageError if it does not exist.
+        """Return a checkpoint of the trial's best seed; UsageError if it does not exist.
+
+        Nothing is read from it yet.
 
         Args:
             name: ``best`` by the metric, ``last``, or the iteration of a checkpoint.
@@ -151,7 +160,9 @@ class Trial:
         return trained.restore(now.folder, now.spec, self._trial, str(checkpoint))
 
     def load_policy(self, checkpoint: str | int = "best") -> Policy:
-        """Return the policy in the state of a checkpoint, with its filters.
+        """Return the best seed's policy at a checkpoint, with its filters; call `stop()` after use.
+
+        `checkpoint` is ``best`` by the metric, ``last``, or the iteration of a checkpoint.
 
         Raises:
             UsageError: no such checkpoint, or the trainable has no `compute_action`.
@@ -193,7 +204,9 @@ class Checkpoint:
         return self.saved.value
 
     def load(self, folder: str | Path | None = None) -> Any:
-        """Return the saved data, or write the saved files into `folder` and return it.
+        """Return the saved data; of a checkpoint with files, write these to `folder` and return it.
+
+        `folder` is not used otherwise.
 
         Raises:
             CheckpointError: it is unusable, or another user signed it.

@@ -38,7 +38,8 @@ Table = Sequence[Sequence[Mapping[str, Any]]]
 def as_curve(curve: Curve | Table) -> Curve:
     """Return the function of a curve; a table becomes a function that looks its results up.
 
-    It raises UsageError beyond the table's end.
+    That function adds ``done`` to each result, true for the last of a trial unless the table says
+    otherwise. It raises UsageError beyond the table's end.
     """
     if callable(curve):
         return curve

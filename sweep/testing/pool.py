@@ -74,12 +74,19 @@ class SimulatedClock:
     """Trial and replica that cannot save → its state in its process; lost with the driver."""
 
     def copy(self) -> "SimulatedClock":
-        """Return a copy as after a kill of the driver: running slices without futures."""
+        """Return a copy as after a kill of the driver.
+
+        Running slices have no futures, and the states of trials that cannot save are lost.
+        """
         running = {key: replace(one, future=None) for key, one in self.running.items()}
         return SimulatedClock(self.curve, self.saves, self.now, dict(self.disk), running)
 
     def advance(self) -> None:
-        """Move the time to the end of the next slices, and set their outcomes in their futures."""
+        """Move the time to the end of the next slices, and set their outcomes in their futures.
+
+        These slices are removed from `running`. Only slices with a future count; without any, the
+        time stands still.
+        """
         waiting = [ended for ended in self.running.values() if ended.future is not None]
         self.now = min((ended.ends_at for ended in waiting), default=self.now)
         ending = [replica for replica, ended in self.running.items() if ended.ends_at == self.now]
@@ -104,7 +111,11 @@ class Pool(pools.Pool):
         self._clock = clock
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Simulate a slice; its future is done when the clock reaches the slice's end."""
+        """Simulate a slice at once; its future is done when the clock reaches the slice's end.
+
+        A slice that was running when the driver was killed keeps its end. Raises UsageError if the
+        table of curves has too few results.
+        """
         clock, played = self._clock, _Play(spec, self._clock)
         outcome = played.play()
         replica, target = (spec.trial, spec.replica), (played.source, spec.goal)
@@ -141,7 +152,8 @@ class _Play(Stretch):
     def play(self) -> SliceOutcome | WorkerLost:
         """Simulate the whole slice.
 
-        Return its outcome, and set `seconds` to its simulated duration.
+        Return its outcome, and set `seconds` to its simulated duration. An error of the curve
+        becomes a crash of the trial, except that WorkerLost is returned and UsageError raised.
         """
         try:
             while (end := self._step()) is None:
@@ -163,7 +175,10 @@ class _Play(Stretch):
         return self.bounds.end_reason
 
     def _begin(self, spec: SliceSpec) -> SimulatedCheckpoint:
-        """Return the checkpoint from which the slice starts: its own, or at first its parent's."""
+        """Return the checkpoint from which the slice starts: its own, or at first its parent's.
+
+        For a trial that cannot save it is the state in its process; without any, an empty one.
+        """
         birth = spec.birth
         if spec.sources:
             return self.clock.disk[spec.sources[0].digest]
@@ -173,7 +188,10 @@ class _Play(Stretch):
         return _NOTHING if birth is None else self.clock.disk[birth.saved.digest]
 
     def _step(self) -> End | None:
-        """Simulate one iteration; return the end of the slice, or None if the slice continues."""
+        """Simulate one iteration; return the end of the slice, or None if the slice continues.
+
+        Adds the result to `rows`, and stores a checkpoint if one is due.
+        """
         spec, iteration = self.spec, self.counters.iteration + 1
         point = CurvePoint(spec.trial, spec.replica, iteration, spec.config, self.result)
         reported = dict(self.clock.curve(point))

@@ -55,7 +55,7 @@ class SimulationResult:
     seconds: float
     """Simulated seconds from the sweep's start to its end."""
     kills: int
-    """Number of times that the driver was killed."""
+    """Number of times that the driver was killed, in this and earlier runs of the simulation."""
 
     @property
     def decisions(self) -> list[Decision]:
@@ -64,7 +64,11 @@ class SimulationResult:
 
 
 def decisions(records: Sequence[Recorded]) -> list[Decision]:
-    """Return the decisions among events, without the event numbers, which differ after kills."""
+    """Return the decisions among events, without the event numbers, which differ after kills.
+
+    They are created trials, slices with a new goal, and changes of status. A slice that continues
+    to the same goal is none.
+    """
     goals: dict[tuple[int, int], Goal] = {}
     result = []
     for record in records:
@@ -124,7 +128,8 @@ class _Driver(Driver):
     def _watch_records(self, records: Sequence[Recorded]) -> None:
         """Call `on_turn` with the last event's number; raise _Killed if a kill is due.
 
-        Raises SweepError after `MOST_EVENTS`.
+        Kills that are due are removed from the set. Does nothing without records. Raises SweepError
+        after `MOST_EVENTS`.
         """
         if not records:
             return
@@ -195,6 +200,9 @@ class Simulation:
     ) -> SimulationResult:
         """Run the sweep from its present state to its end.
 
+        Raises SweepError if it has not ended after `MOST_EVENTS` events, and UsageError if the
+        table of curves has too few results.
+
         Args:
             kills: event numbers; the driver is killed after the transaction that records the event,
                 and a new driver resumes the sweep.
@@ -213,7 +221,8 @@ class Simulation:
     ) -> SimulationResult:
         """Run one driver until it ends, and return the result; raises _Killed if it is killed.
 
-        `trials` is the new total number of trials, None to keep it.
+        `kills` are event numbers; those at which it was killed are removed. `trials` is the new
+        total number of trials, None to keep it. `on_turn` is called after each transaction.
         """
         request = Launch(self.folder, self.slots, trials=trials)
         with launch.open_context(request, lambda slots: Pool(slots, self.clock)) as (

@@ -30,7 +30,7 @@ _WITH_VALUE = ("searched", "computed", "fixed")
 
 
 def require_comparable(sweeps: Sequence[Sweep]) -> None:
-    """Raise UsageError unless the sweeps are different ones with the same metric and mode."""
+    """Raise UsageError unless the sweeps have different names, and the same metric and mode."""
     names = [sweep.folder.name for sweep in sweeps]
     for place, name in enumerate(names):
         if name in names[:place]:
@@ -114,7 +114,10 @@ def _overlaps(name: str, others: Sequence[str]) -> bool:
 
 
 def _differs(sweeps: Sequence[Sweep], name: str) -> bool:
-    """Return whether a setting that no sweep searches is not the same in all sweeps."""
+    """Return whether a setting that no sweep searches is not the same in all sweeps.
+
+    Returns True also if the first sweep computes it.
+    """
     cells = [_cell(sweep, sweep.history.best, name) for sweep in sweeps]
     return cells[0][0] in ("computed", "inactive") or any(cell != cells[0] for cell in cells)
 

@@ -43,7 +43,10 @@ _PASSING = frozenset({End.UNMEASURED, End.TIME, End.INTERRUPTED, End.LOST, End.A
 
 
 def explain(sweep: Sweep, number: int) -> Data:
-    """Return the data of `sweep explain`: decisions about a trial, relatives and present rank."""
+    """Return the data of `sweep explain`: decisions about a trial, relatives and present rank.
+
+    Raises UsageError if there is no trial `number`.
+    """
     trial = overview.find_trial(sweep.history, sweep.folder.name, number)
     return {
         "name": sweep.folder.name,
@@ -63,7 +66,11 @@ def explain(sweep: Sweep, number: int) -> Data:
 
 
 def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
-    """Yield the decisions about a trial, with reasons and evidence; equal ones about seeds once."""
+    """Yield the decisions about a trial in order, each with its event, time, reason and evidence.
+
+    Successive equal ones, as about several seeds, are one. Changes of the space after the trial
+    began are included; tests, and slices that only continue to the same goal, are left out.
+    """
     goals: dict[int, Goal] = {}
     before: tuple[str, str] | None = None
     for record in sweep.records:
@@ -124,7 +131,11 @@ def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
 
 
 def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
-    """Split a decision's evidence: name → single value, and tables of lists with equal lengths."""
+    """Split a decision's evidence into single values by name, and tables.
+
+    A table has successive lists of equal length as columns; empty ones are left out. Numbers that
+    are not finite become None.
+    """
     facts: Data = {}
     tables: list[Data] = []
     length = -1
@@ -145,7 +156,7 @@ def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
 def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
     """Return evidence of the trial's present rank at the highest rung that it reached.
 
-    Returns None if it reached none.
+    Returns None if it reached none, or has not reported the metric.
     """
     reached = [level for level in sweep.aim.levels if trial.reached(level)]
     if not reached or not trial.is_known:
@@ -169,7 +180,8 @@ def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
 def schedule(sweep: Sweep, choice: str) -> Data:
     """Return the settings of a trial and its ancestors over time, oldest first.
 
-    `choice` is ``best`` or a trial's number as text.
+    Each has its start in units of `time_attr`. `choice` is ``best`` or a trial's number as text.
+    Raises UsageError if there is no such trial.
     """
     history = sweep.history
     trial = overview.asked_trial(history, sweep.folder, choice)

@@ -26,7 +26,7 @@ Data = dict[str, Any]
 def report(sweep: Sweep) -> Data | None:
     """Return the results of all tested trials, the search's best first; None if none was tested.
 
-    The comparison is between the first two that have two scores each.
+    The comparison is between the first two that have two scores each; None if there are no two.
     """
     history = sweep.history
     tested = [trial for trial in history.ranked() if trial.test_replicas]
@@ -70,7 +70,7 @@ def progress_text(history: History, final_evaluation: FinalEvaluationBegan) -> s
 def _test_row(trial: Trial, seed: int) -> Data:
     """Return scores of a trial under test seeds with their interval.
 
-    `seed` is for its bootstrap.
+    The interval is None with fewer than two scores. `seed` is for its bootstrap.
     """
     scored, aggregate = scores(trial), trial.objective.aggregate
     ended = sum(test.status in FINISHED for test in trial.test_replicas)

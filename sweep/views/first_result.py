@@ -28,7 +28,8 @@ def missing_result_text(
 ) -> str:
     """Return a line that says that the result `name`, used at the spec's `key`, is missing.
 
-    `results` are the names that exist, of which similar ones are suggested. `clause` and `has` are
+    `results` are the names that exist, of which up to twelve are listed and similar ones suggested.
+    `clause` and `has` are
     the beginnings of its two parts, such as ``the first result has`` and ``it has``.
     """
     names = sorted(results)
@@ -52,7 +53,11 @@ class FirstResult:
         self._look_at = 0.0
 
     def lines(self, records: Sequence[Recorded]) -> list[str]:
-        """Return the warnings after new events; there are some at most once in a sweep."""
+        """Return the warnings after new events; there are some at most once in a sweep.
+
+        Reads the progress files of running slices, at most every `LOOK_S` seconds, until the first
+        result is known.
+        """
         if self._over:
             return []
         for record in records:
@@ -65,7 +70,10 @@ class FirstResult:
         return []
 
     def _check_notes(self) -> list[str]:
-        """Return the warnings that follow from the progress file of a running trial."""
+        """Return the warnings that follow from the first progress file that lists its results.
+
+        The list is empty if no running trial has such a file.
+        """
         for replica in progress.running(self._history):
             if found := progress.read_missing_names(self._folder, replica):
                 lacks, has = found

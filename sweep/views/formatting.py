@@ -32,7 +32,10 @@ def finite(value: Any) -> Any:
 
 
 def scores(values: Sequence[float | None]) -> str:
-    """Return words for the scores of several seeds: number, minimum and maximum."""
+    """Return words for the scores of several seeds: number of seeds, minimum and maximum.
+
+    It is the number alone if fewer than two have a score.
+    """
     found = [value for value in values if value is not None]
     if len(found) < 2:
         return str(len(values))
@@ -40,7 +43,10 @@ def scores(values: Sequence[float | None]) -> str:
 
 
 def with_standard_error(value: float | None, error: float | None) -> str:
-    """Return an estimate with its standard error, ``455 ± 21``; alone if the error is unknown."""
+    """Return an estimate with its standard error, ``455 ± 21``; alone if the error is unknown.
+
+    It is `ABSENT` if the estimate is None.
+    """
     if value is None or error is None or not math.isfinite(error):
         return number(value)
     places = 1 - math.floor(math.log10(error)) if error > 0 else 13
@@ -86,7 +92,7 @@ def trials_text(trials: int, bred: int, planned: int) -> str:
 
 
 def setting(value: Any) -> str:
-    """Return the value of a setting as a short text; floats have three digits."""
+    """Return the value of a setting as a short text: floats with three digits, lists as JSON."""
     if isinstance(value, float):
         return f"{value:.3g}"
     return printable(value if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
@@ -98,14 +104,15 @@ def settings(values: Mapping[str, Any]) -> str:
 
 
 def last_part(path: str) -> str:
-    """Return the last part of a path into results: ``episode_reward_mean``."""
+    """Return the part after the last ``/`` of a result's name: ``episode_reward_mean``."""
     return printable(path.rsplit("/", 1)[-1])
 
 
 def sparkline(values: list[float], width: int = 60, ends: tuple[float, float] | None = None) -> str:
     """Return a curve as a text of at most `width` bars, each the mean of neighbouring values.
 
-    `ends` are the values of the lowest and highest bar, by default those of the curve.
+    `ends` are the values of the lowest and highest bar, by default those of the curve; they must
+    include all values. The text is empty for no values.
     """
     if not values:
         return ""
@@ -150,7 +157,10 @@ def describe_lost_results(count: int) -> str:
 
 
 def describe_play(card: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines about a network's fresh episodes; `card` is the entry ``played`` of its card."""
+    """Yield lines about a network's fresh episodes; `card` is the entry ``played`` of its card.
+
+    Nothing is yielded if it played none, was compared with no others, and has no remark.
+    """
     measured = card["fresh"]
     if measured is not None:
         error = "" if measured["error"] is None else f" ± {measured['error']:.3g}"

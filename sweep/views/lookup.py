@@ -124,7 +124,9 @@ def read(folder: Folder, curves: bool = True) -> Sweep:
     """Read the present state of the sweep in `folder`.
 
     Without `curves`, results are not read, which takes a tenth of the time. They are read still if
-    the metric was changed, or an event lacks the sums of its results.
+    the metric was changed, or an event lacks the sums of its results. Code that the sweep names is
+    not imported. Raises UsageError if one of its files is a link, and DamagedLedger if the ledger
+    cannot be read.
     """
     folder.require_plain()
     with _paused_collector(), contextlib.closing(Ledger(folder.ledger)) as ledger:
@@ -162,7 +164,10 @@ def _paused_collector() -> Iterator[None]:
 
 
 def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
-    """Read all sweeps in `root`, by name; also return a message for each that cannot be read."""
+    """Read all sweeps in `root`, sorted by name, mostly without curves.
+
+    Also returns a message for each that cannot be read.
+    """
     sweeps, problems = [], []
     for name in folders.list_sweeps(root):
         try:
@@ -185,7 +190,10 @@ def read_history(folder: Folder) -> History:
 
 
 def read_log(folder: Folder, trial: Trial) -> str:
-    """Return the end of a trial's printed output, seed by seed; UsageError if a log is no file."""
+    """Return the end of a trial's printed output, seed by seed; UsageError if a log is no file.
+
+    Test seeds are included. A deleted log is `LOG_DELETED`; several logs get headings.
+    """
     logs = {
         replica_name(replica.trial, replica.index): _log_of(
             folder.trial(replica.trial, replica.index)
@@ -199,9 +207,9 @@ def read_log(folder: Folder, trial: Trial) -> str:
 
 
 def _log_of(trial: Path) -> str:
-    """Return the last lines of the log in a trial's folder; empty without a log.
+    """Return the end of the log in a trial's folder: `LOG_BYTES` and `LOG_LINES` at most.
 
-    A first line says how much was left out.
+    A first line says how much was left out, if any. Returns an empty text without a log.
     """
     size, read, parts = 0, b"", list[Path]()
     for part in (trial / folders.LOG, trial / folders.OLDER_LOG):

@@ -41,7 +41,10 @@ Data = dict[str, Any]
 
 
 def replica_row(replica: Replica, sweep_seed: int) -> Data:
-    """Return seed, status, score and iterations of one replica of a trial."""
+    """Return seed, status with its reason, score and iterations of one replica of a trial.
+
+    `sweep_seed` is the spec's seed, from which the replica's follows.
+    """
     return {
         "seed_index": replica.index,
         "name": replica_name(replica.trial, replica.index),
@@ -259,7 +262,11 @@ def results(sweep: Sweep) -> Data:
 
 
 def trial_record(trial: Trial) -> Data:
-    """Return start and end of a trial, its seconds of training, and its best checkpoint."""
+    """Return start and end of a trial, its seconds of training, and its best checkpoint.
+
+    Times are in seconds since 1970. The checkpoint is the best one of the best seed; None if there
+    is none.
+    """
     leader = trial.leader
     saved = leader.best_checkpoint
     return {
@@ -352,8 +359,11 @@ def pick(history: History, trial: Trial) -> Data | None:
     """Return how certain it is that the trial has the best settings; None with too few trials.
 
     ``luck`` is the difference between its score and its settings' expected score, positive if
-    better. ``chance`` is the probability that it is the best. ``runner_up`` has the second, with
-    ``equals``, the number of other trials with exactly the same expectation, as at a ceiling.
+    better. ``chance`` is the probability that it is the best. ``runner_up`` has the best other
+    trial; None if there is none. Its ``equals`` is the number of other trials with exactly the same
+    expectation as `trial`, as at a ceiling. Its ``more_seeds`` is the number of further seeds of
+    both that would probably tell them apart: 0 if they are told apart, None if it is too large or
+    unknown. ``spreads`` has the standard deviations behind all that.
     """
     expected, spreads = history.expected(trial), history.expectations.spreads
     if expected is None or expected.error is None or spreads is None:
@@ -455,7 +465,8 @@ def asked_trial(history: History, folder: Folder, choice: str, place: str = "--t
 def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
     """Return the data of `sweep show`: everything about one trial, whose results are `rows`.
 
-    ``changes`` are those of the sweep after the trial began.
+    ``changes`` are those of the sweep after the trial began. Raises UsageError if there is no trial
+    `number`.
     """
     trial = find_trial(sweep.history, sweep.folder.name, number)
     return {
@@ -529,7 +540,10 @@ def checkpoint(replica: Replica, saved: Saved) -> Data:
 
 
 def summary(history: History, name: str) -> Data:
-    """Return the data shown when a driver ends: best trials, counts by status, steps."""
+    """Return the data shown when a driver ends: the `TOP` best trials, counts by status, steps.
+
+    `name` is that of the sweep.
+    """
     return {
         "name": name,
         "metric": history.objective.metric,
@@ -585,7 +599,10 @@ def best_so_far(history: History) -> Data | None:
 
 
 def steps(history: History) -> float | None:
-    """Return the environment steps of all trials together; None if no result counts them."""
+    """Return the environment steps of all trials together; None if no result counts them.
+
+    Steps that an offspring has from its parent's checkpoint count once.
+    """
     found = [own for trial in history.trials if (own := own_steps(trial)) is not None]
     return sum(found) if found else None
 

@@ -117,7 +117,11 @@ class NewestNotes:
         """Trial, replica and number of its slices → its newest valid note."""
 
     def read(self, folder: Folder, history: History) -> Notes:
-        """Read the progress files of running replicas; return the newest valid note of each."""
+        """Read the progress files of running replicas; return the newest valid note of each.
+
+        A file that is missing or damaged now keeps its earlier note, and a note without a value
+        gets the earlier value. Notes that are not ahead of the history are left out.
+        """
         found, kept = read_notes(folder, history), self._kept
         self._kept = {}
         for replica in running(history):
@@ -153,9 +157,10 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
 
 
 def read_missing_names(folder: Folder, replica: Replica) -> tuple[set[str], set[str]] | None:
-    """Return the doubtful names that a running trial's results lack, and all names that they have.
+    """Return result names of the spec that a running trial's results lack, and all that they have.
 
-    Returns None if its progress file does not say so.
+    Both are from its progress file; the former are among the names whose existence was in doubt.
+    Returns None if the file is missing, damaged, or does not list them.
     """
     try:
         raw = raw_note(folder, replica.trial, replica.index)
@@ -167,7 +172,7 @@ def read_missing_names(folder: Folder, replica: Replica) -> tuple[set[str], set[
 
 
 def raw_note(folder: Folder, trial: int, replica: int) -> Any:
-    """Return the unchecked contents of a slice's progress file.
+    """Return the unchecked contents of the progress file of a replica's newest slice.
 
     Raises:
         OSError, UsageError, ValueError: the file is missing, no regular file, or damaged.
@@ -181,7 +186,7 @@ def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
 
     The share of a trial is the mean over its seeds. `notes` are the progress notes of running
     trials, None to use the ledger alone. The share is at most `_MOST` while a trial runs or is
-    still to be created.
+    still to be created, and 1 once the sweep has finished.
     """
     if history.ended == "finished":
         return 1.0
@@ -216,12 +221,18 @@ class _Work:
 
     @property
     def done(self) -> float:
-        """Completed work, that of seeds which joined their trials later included."""
+        """Completed work, that of seeds which joined their trials later included.
+
+        It is in units of `time_attr` if the scheduler has rungs, else in whole trials.
+        """
         return math.fsum(self._at.values()) + self._joined
 
     @property
     def remaining(self) -> float:
-        """Remaining work, at least 0, by the scheduler's estimate or the lengths of trials."""
+        """Remaining work, at least 0, by the scheduler's estimate or the lengths of trials.
+
+        It is in the units of `done`.
+        """
         expected = self._aim.remaining_training(self._history)
         if expected is None:
             return max(0.0, self._remaining_by_lengths())
@@ -233,23 +244,29 @@ class _Work:
         return max(0.0, expected - math.fsum(noted))
 
     def _position(self, trial: Trial, notes: Notes) -> float:
-        """Return the completed work of a trial, the mean over the seeds with which it started."""
+        """Return the completed work of a trial, the mean over the seeds with which it started.
+
+        It is in the units of `done`; `notes` are used where they are newer than the history.
+        """
         first = [replica for replica in trial.replicas if replica.joined_at is None]
         return math.fsum(self._measured(replica, notes) for replica in first) / len(first)
 
     def _measured(self, replica: Replica, notes: Notes) -> float:
-        """Return the completed work of a replica, by its note if it has one."""
+        """Return the completed work of a replica, by its note if it has one.
+
+        With rungs it is in units of `time_attr`, up to the highest one; without, a share of 0 to 1.
+        """
         if self._levels:
             return min(_time(replica, notes), self._full)
         return _share(replica, self._aim, notes)
 
     @property
     def _joined(self) -> float:
-        """Completed work of all seeds that joined their trials later."""
+        """Completed work of all seeds that joined their trials later, in the units of `done`."""
         return math.fsum(self._measured(replica, self._notes) for replica in self._later)
 
     def _remaining_by_lengths(self) -> float:
-        """Return the remaining work, estimated from the lengths of ended trials.
+        """Return the remaining work, in the units of `done`, estimated from ended trials' lengths.
 
         Trials that started before `startup_trials` were completed do not count, since they could
         not be ended early.
@@ -337,7 +354,7 @@ def _members(history: History) -> list[Trial]:
 
 
 def final_evaluation_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """Return the completed share of the newest final evaluation, 0 to 1."""
+    """Return the completed share of the newest final evaluation, 0 to 1; 0 if there is none."""
     final_evaluation = history.final_evaluation
     if final_evaluation is None:
         return 0.0
@@ -347,9 +364,9 @@ def final_evaluation_fraction(history: History, aim: Aim, notes: Notes | None = 
 
 
 def newest_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """Return the completed share, 0 to 1, of a final evaluation if the newest term is one.
+    """Return the completed share, 0 to 1, of a final evaluation if the newest driver ran one.
 
-    Otherwise it is that of the search.
+    Otherwise it is that of the search. `notes` are those of progress files, or None.
     """
     measure = final_evaluation_fraction if history.final_evaluation else fraction
     return measure(history, aim, notes)
@@ -382,7 +399,8 @@ def _time(replica: Replica, notes: Notes) -> float:
 def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
     """Return the share, 0 to 1, of a replica's way to the nearest stopping criterion.
 
-    Only criteria on counters are used.
+    Only criteria on counters are used. A replica that has completed without reaching any part of
+    them has the share 1, and so has one that has ended in another way if there are none.
     """
     begun = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
     reached = {**begun, **replica.last_metrics}
@@ -396,14 +414,18 @@ def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
 
 
 def _share_of_goal(reached: Metrics, key: str, goal: float) -> float:
-    """Return the share, 0 to 1, of `goal` that the counter `key` has reached."""
+    """Return the share, 0 to 1, of `goal` that the counter `key` has reached.
+
+    A missing counter counts as 0; the share of a goal of 0 or less is 1.
+    """
     return min(1.0, (to_number(reached.get(key)) or 0.0) / goal) if goal > 0 else 1.0
 
 
 def time_left(elapsed: float, now: float, start: float = 0.0) -> float | None:
     """Return the seconds that are left at the pace so far; None if it is too early to say.
 
-    The share of the work was `start` when this driver started, `elapsed` seconds ago, and is `now`.
+    The share of the work, 0 to 1, was `start` when this driver started, `elapsed` seconds ago, and
+    is `now`. It is too early until a fiftieth of the work was done since.
     """
     if now >= 1.0:
         return 0.0
