@@ -36,7 +36,8 @@ INLINE = "inline"
 def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) -> tuple[str, ...]:
     """Return the names of the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES.
 
-    Without that variable, they are numbers, one for each GPU in the folder `listed`.
+    Without that variable, they are numbers, one for each GPU in the folder `listed`. `environment`
+    has the environment variables. The tuple is empty if there are no GPUs.
     """
     if (visible := environment.get(VISIBLE)) is not None:
         named = (name.strip() for name in visible.split(","))
@@ -56,10 +57,10 @@ def _is_device(name: str) -> bool:
 def most_at_once(
     spec: SweepSpec, devices: Sequence[str] | None = None, clustered: bool = False
 ) -> int:
-    """Return the largest number of trials that fit at once by their resources.
+    """Return the largest number of trials that fit at once, by resources and the spec's limits.
 
-    Processor cores limit the number only if the spec has `machine.cpu`; without it users may start
-    more trials than there are cores.
+    It is `UNBOUNDED` if nothing limits it. Processor cores limit the number only if the spec has
+    `machine.cpu`; without it users may start more trials than there are cores.
 
     Args:
         devices: names of the available GPUs; None to detect them.
@@ -97,9 +98,10 @@ def most_at_once(
 
 
 def allow_files(slots: int, pool: str) -> None:
-    """Raise this process's limit of open files to the number needed for `slots` slots of a pool.
+    """Raise this process's limit of open files, if too low, to what `slots` slots of a pool need.
 
-    A driver that runs out of files can neither write nor end its workers nor report it.
+    A driver that runs out of files can neither write nor end its workers nor report it. `pool` is
+    the pool's name; slots in this process or on a cluster need no files.
 
     Raises StorageError if the system's hard limit is lower.
     """
@@ -120,7 +122,9 @@ def allow_files(slots: int, pool: str) -> None:
 def allowed_slots(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
     """Return the number of slots that a running pool gets if `jobs` are wanted, and a text.
 
-    The number is smaller if resources or the spec's limits allow no more. Nothing is resized.
+    The number is smaller if resources or the spec's limits allow no more. If the pool cannot change
+    its slots, the text says that the number applies later. Nothing is resized. Raises BadConfig if
+    not even one trial fits.
     """
     slots = min(jobs, most_at_once(spec, clustered=pool.clustered))
     if type(pool).resize is Pool.resize and slots != pool.slots:
@@ -147,8 +151,8 @@ def gpu_variables(
 ) -> dict[str, str]:
     """Return the environment variable that selects the GPUs of slot `slot`, counted from 0.
 
-    It is empty if the spec requests no GPU. `devices` are the names of the available GPUs; None to
-    detect them.
+    It is empty if the spec requests no GPU. Slots beyond the number of devices begin again with the
+    first. `devices` are the names of the available GPUs; None to detect them.
     """
     wants = spec.resources.gpu
     if not wants:

@@ -70,9 +70,10 @@ class DriverContext:
         return self.store or SweepStore(self.folder)
 
     def slice_spec(self, opened: Opened) -> SliceSpec:
-        """Return the message that tells a worker all about a slice.
+        """Return the message that tells a worker all about the slice that `opened` begins.
 
-        The trial's folder is created.
+        The trial's folder is created. Results are read from the ledger if ``stop.plateau`` is on
+        another result than the metric.
         """
         spec, folder = self.spec, self.folder
         trial = self.history.trials[opened.trial]
@@ -137,9 +138,10 @@ class DriverContext:
         return min((at for at in levels if at >= goal.until and at > replica.time), default=None)
 
     def _plateau_values(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:
-        """Return (iteration, value) of the metric of ``stop.plateau`` so far.
+        """Return (iteration, value) of the metric of ``stop.plateau`` so far; a value may be None.
 
-        It is empty without that criterion.
+        It is empty without that criterion. If its metric is not that of the sweep, the values are
+        read from the ledger.
         """
         plateau = self.spec.stop.plateau
         if plateau is None:

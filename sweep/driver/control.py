@@ -77,7 +77,10 @@ class RequestHandler:
     it."""
 
     def decide(self, request: Request) -> Response:
-        """Return the response to a request; a refused one has only an answer with the reason."""
+        """Return the response to a request; a refused one has only an answer with the reason.
+
+        Nothing is changed or recorded: the caller does what the response says.
+        """
         try:
             answer: Callable[[Request], Response] = getattr(self, request.verb)
             return answer(request)
@@ -87,7 +90,11 @@ class RequestHandler:
     # ---- one method for each `Verb`, with its name ----------------------------------------
 
     def stop(self, request: Request) -> Response:
-        """Respond to `sweep stop`: stop the named trials, or end the driver if none is named."""
+        """Respond to `sweep stop`: stop the named trials, or end the driver if none is named.
+
+        Running trials stop at their next checkpoint, waiting ones at once. Raises UsageError if a
+        trial does not exist or has ended; without names, if no driver runs any more.
+        """
         if not (numbers := _named_trials(request)):
             self._check_term(request)
             again = "resume" if self.history.final_evaluation is None else "best --test-seeds"
@@ -97,7 +104,11 @@ class RequestHandler:
         return self._hold(trials, UserHold.STOP, "stopped", _stop_moves(trials))
 
     def pause(self, request: Request) -> Response:
-        """Respond to `sweep pause`: pause the named trials, or the whole sweep if none is named."""
+        """Respond to `sweep pause`: pause the named trials, or the whole sweep if none is named.
+
+        Running trials pause at their next checkpoint. Raises UsageError if the trainable cannot
+        save, or a trial does not exist, has ended or is held; without names, if no driver runs.
+        """
         if not self.saves:
             raise UsageError(
                 "pause: the trainable has no save_checkpoint(); stop the trial instead"
@@ -116,7 +127,11 @@ class RequestHandler:
         return self._hold(trials, UserHold.PAUSE, "paused")
 
     def unpause(self, request: Request) -> Response:
-        """Respond to `sweep unpause`: release the named trials; without names, the whole sweep."""
+        """Respond to `sweep unpause`: release the named trials; without names, the whole sweep.
+
+        With names, trials that were pruned only because the sweep ended are brought back, too.
+        Raises UsageError if a trial, or without names the sweep, is not paused.
+        """
         if not (numbers := _named_trials(request)):
             self._check_term(request)
             if not self.history.suspended:
@@ -134,7 +149,11 @@ class RequestHandler:
         )
 
     def clone(self, request: Request) -> Response:
-        """Respond to `sweep clone`: create a trial with another one's settings, some changed."""
+        """Respond to `sweep clone`: create a trial with another one's settings, some changed.
+
+        Trials that were pruned only because the sweep ended are brought back. Raises UsageError if
+        there is no proposer, or the trial or a change is not valid.
+        """
         (number,) = _named_trials(request)
         body, parent = request.body, self._trial(number)
         if self.proposer is None:
@@ -148,7 +167,10 @@ class RequestHandler:
         return Response(Answer(True, text, (made.trial,)), (made, *reopening_moves(self.history)))
 
     def suggest(self, request: Request) -> Response:
-        """Respond to `sweep suggest`: let one of the next searched trials take these settings."""
+        """Respond to `sweep suggest`: let one of the next searched trials take these settings.
+
+        Raises UsageError if settings are not in the space, or no trial is left to take them.
+        """
         if self.space is None:
             raise UsageError(
                 "suggest: this driver creates no trials; suggest when the search is running"
@@ -195,7 +217,12 @@ class RequestHandler:
         )
 
     def set(self, request: Request) -> Response:
-        """Respond to `sweep set`: change number of trials, budget, disk space or slots."""
+        """Respond to `sweep set`: change number of trials, budget, disk space or slots.
+
+        Unless only the slots change, trials that were pruned only because the sweep ended are
+        brought back. Raises UsageError for a total below the number of existing trials, a budget
+        that can never be reached, or slots without a driver.
+        """
         trials, jobs = request.body.get("trials"), request.body.get("jobs")
         if trials is not None and trials < self.history.searched_count:
             raise UsageError(
@@ -256,7 +283,7 @@ class RequestHandler:
         return trial
 
     def _check_term(self, request: Request) -> None:
-        """Raise UsageError if a request was meant for a driver that has ended."""
+        """Raise UsageError if a request was meant for a driver that has ended, or none runs."""
         if request.term != self.history.term or not self.driven:
             raise UsageError(
                 f"{request.verb}: no driver is running, so only single trials can be changed; "

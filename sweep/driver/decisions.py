@@ -46,7 +46,9 @@ _CLONE = "a clone takes the place of a new trial"
 def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event], bool]:
     """Return the events of a scheduler's plan in one transaction: ends, new trials, opened slices.
 
-    The settings of new trials are proposed here. Also returns True if the space ran out of points.
+    The settings of new trials are proposed here, by the searcher. Waiting clones take the places of
+    the first new trials. Replicas that have ended, or reached the goal already, get no event. Also
+    returns True if the space ran out of points; then there are fewer new trials.
     """
     trials = history.trials
     begun = [*zip(history.waiting_clones, plan.fresh, strict=False)]
@@ -85,7 +87,8 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
 def check_plan(plan: object, free: int, uncreated_trials: int, name: str) -> None:
     """Raise UsageError if a scheduler's plan is no Plan, or asks for more than it may.
 
-    `free` is the number of free slots, `name` the scheduler's name.
+    `free` is the number of free slots, `uncreated_trials` that of trials which may still be
+    created, and `name` the scheduler's name.
     """
     who = f"scheduler: plan() of '{name}'"
     if not isinstance(plan, Plan):
@@ -141,7 +144,8 @@ def slice_end_event(
 ) -> Closed:
     """Return the event that ends a slice: its results, and the replica's new status with a reason.
 
-    `dropped` are the digests of checkpoints to delete.
+    After a crash, a lost process or a refused checkpoint the replica is PAUSED, to be tried again,
+    or FAILED if no retry is left. `dropped` are the digests of checkpoints to delete.
     """
     if outcome.end is End.CRASHED:
         status, reason = _judge_crashed(replica, outcome, limits.max_failures)
@@ -174,7 +178,8 @@ def _closed_event(
     """Return the event that ends a slice, with its results and checkpoints.
 
     `dropped` are the digests of checkpoints to delete. `lost` is True if the results after the last
-    checkpoint are lost; None derives that from the outcome's end. `reason` is a text for people.
+    checkpoint are lost, which marks them as unsaved; None derives that from the outcome's end.
+    Results that were recorded while the slice ran are left out. `reason` is a text for people.
     """
     closed = Closed(
         outcome.trial,
@@ -221,9 +226,9 @@ def _mark_unsaved(row: Row, saved_to: int) -> Row:
 
 
 def disk_refused(closed: Sequence[Closed], folder: object) -> str:
-    """Return the error message if a slice could not save its checkpoint; empty if all could.
+    """Return a message about the first slice that could not save a checkpoint; empty if all could.
 
-    `folder` is the folder of the sweep.
+    `folder` is the folder of the sweep, for the message.
     """
     for event in closed:
         if event.end is End.UNSAVED:
@@ -251,8 +256,9 @@ def interruption_event(
 ) -> Closed:
     """Return the event that interrupts a slice, with the results and checkpoints of its journal.
 
-    It does not count as a failure of the trial. `unfinished` is the outcome according to the
-    journal; `reason` is a text for people.
+    It does not count as a failure of the trial, which is PAUSED and continues. `unfinished` is the
+    outcome according to the journal; `reason` is a text for people. Checkpoints that are not needed
+    any more are marked for deletion.
     """
     replica, outcome = (
         history.replica(unfinished.trial, unfinished.replica),
@@ -265,8 +271,9 @@ def interruption_event(
 def abandoned_moves(history: History, patient: bool) -> list[Moved]:
     """Return the moves to STOPPED of waiting replicas whose trial ended because of another replica.
 
-    With `patient`, it returns none until the whole batch is done, so that neither the result nor
-    the order of events depends on the order in which slices end.
+    That replica has failed or was pruned; trials that a user stopped are left out. With `patient`,
+    it returns none until the whole batch is done, so that neither the result nor the order of
+    events depends on the order in which slices end.
     """
     if patient and _is_busy(history):
         return []
@@ -296,7 +303,10 @@ def reopening_moves(history: History) -> list[Moved]:
 
 
 def retried_moves(history: History) -> list[Moved]:
-    """Return the moves to PAUSED by which all replicas of failed trials are tried again."""
+    """Return the moves to PAUSED by which trials with a failed replica are tried again.
+
+    All their replicas that have ended are moved, except completed ones.
+    """
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
         for trial in history.ordered(order.replica_status_key(Status.FAILED))
@@ -322,7 +332,8 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
 def _judge_lost(replica: Replica, loss: str, max_failures: int) -> tuple[Status, str]:
     """Return status and reason after a process was lost for the cause `loss`.
 
-    The trial has FAILED if it lost more than `max_failures` in a row.
+    It is FAILED if the replica lost more than `max_failures` in a row, this one included, else
+    PAUSED, to be tried again.
     """
     times = replica.lost_slices + 1
     if times > max_failures:
@@ -335,7 +346,8 @@ def _judge_crashed(
 ) -> tuple[Status, str]:
     """Return status and reason after the trainable raised an exception.
 
-    The trial has FAILED if it crashed at this iteration before, or more than `max_failures` times.
+    It is FAILED if the replica crashed at this iteration before, or more than `max_failures` times,
+    else PAUSED, to be tried again.
     """
     at = outcome.error_at
     where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"
@@ -433,7 +445,7 @@ def _is_over(trial: Trial, replica: Replica) -> bool:
 
 
 def _is_due(trial: Trial, replica: Replica) -> bool:
-    """Return whether results should have the metric by now, judged by the kind of metric.
+    """Return whether a replica's results should have the metric by now, judged by its kind.
 
     An evaluation reports at its interval, possibly one iteration later; a mean over episodes needs
     one ended episode. A trainable that reports None has no value yet, and one that evaluates now
@@ -506,7 +518,9 @@ def _similar_names(metric: str, names: Sequence[str]) -> list[str]:
 def outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
     """Return the event that ends a slice, with the size of its replica's log in bytes.
 
-    `future` is done: it has the outcome of the slice, or the error that ended its process.
+    `future` is done: it has the outcome of the slice, or the error that ended its process. With an
+    error, results and checkpoints come from the slice's journal, and the intact checkpoints are
+    adopted under other names.
     """
     folder = context.folder.trial(opened.trial, opened.replica)
     return replace(_outcome_event(context, opened, future), log=log_size(folder))
@@ -515,7 +529,9 @@ def outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOu
 def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
     """Return the event that ends a slice, by its future's outcome or error.
 
-    Without an outcome, results and checkpoints come from the slice's journal.
+    Without an outcome, results and checkpoints come from the slice's journal. LimitPassed makes the
+    replica STOPPED; a worker that had to be replaced, or a lost cluster, only interrupts it; any
+    other error counts as a lost process.
     """
     replica = context.history.replica(opened.trial, opened.replica)
     history, spec, error = context.history, context.spec, future.exception()
@@ -559,8 +575,8 @@ def _superfluous_checkpoints(
 def delete_unnamed_files(context: DriverContext, event: Closed | Dropped) -> None:
     """Delete the files that the history no longer names after an event was recorded.
 
-    They are checkpoints, the journal of a closed slice, and a dropped log. No slice of the replica
-    may run.
+    They are checkpoints, the journal of a closed slice, and a dropped log. Checkpoints in object
+    storage are deleted later, in a thread. No slice of the replica may run.
     """
     if isinstance(event, Closed):
         reports.remove(context.folder, event.trial, event.replica, event.slice)

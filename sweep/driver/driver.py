@@ -93,7 +93,8 @@ class Driver:
     def ask_to_stop(self) -> None:
         """Make running slices save and end, and then the driver.
 
-        May be called again, and in a signal handler.
+        Creates a stop file in the sweep's folder and returns at once; slices have `GRACE_S` seconds
+        from the first call on. May be called again, and in a signal handler.
         """
         if self._stop_asked_at is None:
             self._stop_asked_at = time.monotonic()
@@ -116,10 +117,11 @@ class Driver:
         return self._stop_asked_at is not None
 
     def run(self) -> str:
-        """Run the driver and return how it ended: ``finished`` or ``stopped``.
+        """Run the driver and return how it ended: ``finished`` or ``stopped``; blocks until then.
 
         Raises:
-            StorageError: the disk is full; everything that could be saved is saved.
+            StorageError: the disk is full, or the pool can run no slices; everything that could be
+                saved is saved.
             UnknownMetric: no trial has the metric; everything is saved.
             SweepLocked: another process has taken the sweep; nothing was written since.
         """
@@ -130,7 +132,7 @@ class Driver:
     def turns(self) -> Generator[None, None, None]:
         """Run the driver like `run`, but yield after each turn, so the caller can act in between.
 
-        Raises as `run`.
+        The end of the term is recorded only when the generator is exhausted. Raises as `run`.
         """
         self._end_abandoned()
         with contextlib.closing(self._requests):
@@ -162,7 +164,9 @@ class Driver:
     def _advance(self) -> bool:
         """Answer users' requests, decide, and queue new slices.
 
-        Returns whether the driver is done.
+        Returns whether the driver is done. After a request to stop it only drops queued slices; it
+        is done when no slice runs, or after `GRACE_S` seconds. Nothing new is queued while the
+        sweep is paused.
         """
         if not self._is_stopping:
             self._handle_requests()
@@ -178,7 +182,7 @@ class Driver:
         return not (self._running or self._queue)
 
     def _decide(self) -> None:
-        """Resume interrupted replicas, then follow the scheduler's plan.
+        """Resume interrupted replicas, then follow the scheduler's plan; records both.
 
         With `deterministic`, replicas without the metric wait until the rest of the batch is done,
         since only then it is checked whether the sweep continues.
@@ -190,10 +194,11 @@ class Driver:
         self._apply_plan(self._plan())
 
     def _collect(self) -> None:
-        """Wait for slices that end, and record their outcomes in the order of their trials.
+        """Wait up to `TICK_S` s for slices that end, and record their outcomes in order of trials.
 
         Also records new results of running slices, ends slices that exceed a limit, and deletes
-        files that are no longer needed.
+        files that are no longer needed. The driver gives up if a disk refused a checkpoint or the
+        pool has failed. Raises SweepLocked if another process has taken the sweep.
         """
         self.context.check_held()
         by_trial = sorted(
@@ -240,7 +245,10 @@ class Driver:
         return ended
 
     def _end_abandoned(self) -> None:
-        """Record the end of waiting replicas whose trial has ended or was stopped by a user."""
+        """Record the end of waiting replicas whose trial has ended or was stopped by a user.
+
+        With `deterministic`, the former waits until the whole batch is done.
+        """
         patient = self.context.spec.deterministic is not None
         abandoned_moves = decisions.abandoned_moves(self.history, patient)
         self._record([*abandoned_moves, *control.user_stops(self.history)])
@@ -248,7 +256,7 @@ class Driver:
     def _free_disk(self) -> None:
         """Delete checkpoints and logs, the cheapest to recompute first, until they fit `max_disk`.
 
-        If too many are needed to continue, the driver gives up.
+        The deletions are recorded first. If too many are needed to continue, the driver gives up.
         """
         most = self.history.max_disk or self.context.spec.checkpoint.max_disk
         dropped, refusal = limits.choose_deletions(self.history, most)
@@ -259,7 +267,7 @@ class Driver:
             self._give_up(refusal)
 
     def _give_up(self, reason: str) -> None:
-        """Ask to stop; the driver raises a StorageError with this reason at its end."""
+        """Ask to stop; the driver raises a StorageError with the first such reason at its end."""
         self._refusal = self._refusal or StorageError(reason)
         self.ask_to_stop()
 
@@ -303,7 +311,8 @@ class Driver:
     def _update_stop_file(self) -> None:
         """Create or remove the file that makes all running slices save and end.
 
-        Withdraw queued slices.
+        It exists while the driver stops, the sweep is paused, or the search is over. Also withdraws
+        queued slices that may not run.
         """
         file = self.context.folder.stop_file(self.history.term)
         if (
@@ -320,7 +329,8 @@ class Driver:
     def _is_search_over(self) -> bool:
         """Return whether no new slice may start: the budget is used up, or no trial has the metric.
 
-        With `deterministic` this is found out only between batches.
+        With `deterministic` this is found out only between batches. When the answer changes, stop
+        files and queued slices are updated.
         """
         before = bool(self._exhausted_budget or self._metric_error)
         measured = (
@@ -368,7 +378,11 @@ class Driver:
         return [replica for trial in trials for replica in trial.replicas if replica.is_interrupted]
 
     def _withdraw_queued(self) -> None:
-        """Interrupt queued slices of trials that may not run, before the pool gets them."""
+        """Interrupt queued slices of trials that may not run, before the pool gets them.
+
+        They are taken from the queue, and recorded as interrupted; trials that a user stopped are
+        recorded as STOPPED.
+        """
         why = self._exhausted_budget or ("no trial has the metric" if self._metric_error else "")
         trials, all_of_them = self.history.trials, bool(self.history.suspended or why)
         why = why or "a person paused it"
@@ -387,7 +401,10 @@ class Driver:
         return self.context.pool.slots - len(self._running) - len(self._queue)
 
     def _resume_interrupted(self, interrupted: Sequence[Replica]) -> None:
-        """Open slices for interrupted replicas, longest waiting first, up to the same goals."""
+        """Record and queue slices for interrupted replicas, longest waiting first, to their goals.
+
+        They are as many as slots are free; with `deterministic` all.
+        """
         interrupted = sorted(interrupted, key=lambda replica: replica.queued_at)
         free = len(interrupted) if self.context.spec.deterministic else self._free_slots
         opened = [
@@ -404,7 +421,8 @@ class Driver:
     def _plan(self) -> Plan:
         """Return the scheduler's plan for the free slots; an empty one if none is free.
 
-        With `deterministic`, it is empty until the whole batch is done.
+        With `deterministic`, it is empty until the whole batch is done, and then fills the batch.
+        Raises UsageError if a scheduler asks for more than it may.
         """
         if batch := self.context.spec.deterministic:
             free = 0 if self._running or self._queue else batch.batch
@@ -436,7 +454,8 @@ class Driver:
     def _record(self, events: Sequence[Event], in_transaction: InTransaction | None = None) -> None:
         """Append events to ledger and history in one transaction, and pass them to `watch`.
 
-        `in_transaction` makes further changes in that transaction; None for none.
+        The pool frees what it keeps for replicas that moved to an end. `in_transaction` makes
+        further changes in that transaction; None for none. Does nothing without both.
         """
         if not events and in_transaction is None:
             return
@@ -452,9 +471,9 @@ class Driver:
     def _end_events(self, end: str, reason: str) -> list[Event]:
         """Return the events that end the driver's term, which are recorded last.
 
-        `end` is ``finished``, ``stopped`` or ``failed``. Waiting replicas are pruned if the sweep
-        has finished; otherwise slices that still run are interrupted. `reason` is a text for
-        people.
+        `end` is ``finished``, ``stopped`` or ``failed``. Waiting replicas that no user holds are
+        pruned if the sweep has finished; otherwise slices that still run are interrupted. `reason`
+        is a text for people.
         """
         if end == "finished":
             paused = self.history.replicas(Status.PAUSED)

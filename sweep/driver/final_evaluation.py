@@ -49,7 +49,7 @@ class FinalEvaluator(Driver):
     """A driver that retrains the best trials under test seeds instead of searching."""
 
     def _decide(self) -> None:
-        """Resume interrupted tests, then start new ones."""
+        """Resume interrupted tests, then start new ones in the free slots; records both."""
         paused = self.history.test_replicas(Status.PAUSED)
         self._resume_interrupted([test for test in paused if test.is_interrupted])
         missing = list(missing_tests(self.history, self.context.spec.stop))
@@ -63,14 +63,18 @@ class FinalEvaluator(Driver):
         """Return None, since the search has already compared trials by the metric."""
 
     def _end_events(self, end: str, reason: str) -> list[Event]:
-        """Return the events that interrupt tests which still run; nothing else changes."""
+        """Return the events that interrupt tests which still run; nothing else changes.
+
+        `end` and `reason` are not used.
+        """
         return [*self._interrupted_events(self.history.test_replicas(Status.RUNNING))]
 
 
 def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:
     """Yield the events that open tests which have not started: one of each trial, then a second.
 
-    A test trains a trial's settings under a seed that no decision has used.
+    A test trains a trial's settings under a seed that no decision has used. Nothing is yielded if
+    the history has no final evaluation.
     """
     final_evaluation = history.final_evaluation
     if final_evaluation is None:

@@ -55,7 +55,11 @@ class BudgetTracker:
         trials since."""
 
     def exhausted_part(self, history: History) -> str:
-        """Return words for the first exhausted part of the budget; empty while all parts remain."""
+        """Return words for the first exhausted part of the budget; empty while all parts remain.
+
+        Changes of the budget in the history count. Only the time is compared at each call, the
+        other parts only if the history has grown.
+        """
         budget, changed = self._spec.budget, history.changed_budget
         budget = budget.with_changes(changed) if changed else budget
         if not budget.is_set:
@@ -88,7 +92,8 @@ class BudgetTracker:
     def _check_patience(self, history: History, patience: int, min_delta: float) -> Iterator[str]:
         """Yield a text if the last `patience` ended trials did not improve the best score.
 
-        An improvement is more than `min_delta`.
+        Trials count in the order of their numbers; an improvement is more than `min_delta`. Nothing
+        is yielded before a trial has a score. The computed states are kept for the next call.
         """
         if min_delta != self._min_delta:
             self._stagnation.clear()
@@ -144,7 +149,7 @@ def _ended_key(trial: Trial) -> Entry | None:
 
 
 def _check_target(history: History, target: float) -> Iterator[str]:
-    """Yield a text if the best measured score has reached the target."""
+    """Yield a text if the best measured score within the constraints has reached `target`."""
     best, sign = history.highest, history.objective.sign
     score = best.score if best else None
     if best and score is not None and sign * (score - target) >= 0:
@@ -162,7 +167,8 @@ def check_changed_budget(history: History, budget: Mapping[str, float | None]) -
 def _check_settled(history: History, share: float) -> Iterator[str]:
     """Yield a text if as much training again should improve the best trial by less than `share`.
 
-    The share is of the range of the expected scores.
+    The share is of the range of the expected scores. Nothing is yielded if that cannot be estimated
+    yet, or if trials are not ranked by expected scores.
     """
     found = history.expectations.outlook() if is_by_expectation(history.objective) else None
     if found is not None and found.relative_gain < share:
@@ -187,10 +193,11 @@ CostKey = tuple[float, int, int, int]
 
 
 def choose_deletions(history: History, limit: int | None) -> tuple[list[Dropped], str]:
-    """Return events that delete the cheapest checkpoints and logs, so that `limit` bytes are left.
+    """Return events that delete the cheapest checkpoints, so that at most `limit` bytes are left.
 
-    The text says why that is impossible; it is empty if it is possible. Without a limit nothing is
-    deleted.
+    Cheap is what takes little training to compute again. If that is not enough, logs of ended
+    trials are deleted, too. Checkpoints that the sweep needs to continue are kept: the text says so
+    if `limit` is exceeded then, and is empty otherwise. Without a limit nothing is deleted.
     """
     if limit is None:
         return [], ""
@@ -221,7 +228,10 @@ def choose_deletions(history: History, limit: int | None) -> tuple[list[Dropped]
 
 
 def _with_spare_logs(history: History) -> Iterator[Replica]:
-    """Yield the replicas whose logs may be deleted: they have ended, and did not fail."""
+    """Yield the replicas whose logs may be deleted: they have ended, and did not fail.
+
+    Replicas without a log, of a failed trial, or pruned only because the sweep ended are left out.
+    """
     ended = FINISHED - {Status.FAILED}
     for replica in (*history.replicas(*ended), *history.test_replicas(*ended)):
         failed = history.trials[replica.trial].status is Status.FAILED
@@ -285,7 +295,7 @@ class _Deletable:
         return seconds, self.replica.trial, self.replica.index, iteration
 
     def drop(self) -> Saved:
-        """Remove and return the checkpoint that is cheapest to recompute."""
+        """Remove and return the checkpoint that is cheapest to recompute; updates `left`."""
         saved = self._kept.pop(self.left[0][-1])
         self._update_costs()
         return saved
@@ -402,7 +412,8 @@ class Guard:
     def check_running(self, running: Mapping[Future[SliceOutcome], Opened]) -> None:
         """Look at all running slices, and end those that exceed a limit.
 
-        Their futures then have an error.
+        Their futures then fail with LimitPassed for `limits.trial_s`, else with WorkerLost. Memory
+        is measured at most every `MEASURE_S` seconds. Does nothing for slices that have ended.
         """
         limits, pool, now = self._limits, self._context.pool, self._clock.now()
         watched = {limits.trial_s, limits.trial_memory, limits.no_progress_s} != {None}
@@ -435,7 +446,9 @@ class Guard:
     ) -> WorkerLost | None:
         """Return the error for a slice without progress whose worker does not answer, or None.
 
-        `now` is the time on the `_DriverClock`; `silent_s` is how long the worker has been silent.
+        Both must have lasted for `limits.no_answer_s`. `now` is the time on the `_DriverClock`, and
+        `silent_s` the time for which the worker has been silent, both in seconds. `pid` is that of
+        its process, or None.
         """
         most = self._limits.no_answer_s
         if most is None or min(silent_s, now - observation.progressed_at) < most:
@@ -445,7 +458,8 @@ class Guard:
     def _read_note(self, observation: _Observation, opened: Opened, now: float) -> None:
         """Read a slice's progress file into `observation` if it has changed.
 
-        A half-written one is read again next time. `now` is the time on the `_DriverClock`, in
+        Its contents are read only if `limits.trial_s` is set. A half-written one is read again next
+        time; without a file, nothing changes. `now` is the time on the `_DriverClock`, in
         seconds.
         """
         folder = self._context.folder

@@ -78,8 +78,10 @@ class Proposer:
     ) -> tuple[list[Created], list[SpaceExhausted]]:
         """Return events of new trials with the searcher's settings.
 
-        Each proposal sees those before it. A trial takes a user's suggestion if one waits and may
-        be used. If the space has too few points, there are fewer trials and one SpaceExhausted.
+        Each proposal sees those before it. Settings that a request gives are fixed; otherwise a
+        trial takes a user's suggestion if one waits and may be used. If the space has too few
+        points, there are fewer trials and one SpaceExhausted. Raises BadSpace if no valid point is
+        found, and passes on errors of the searcher.
         """
         known = _KnownTrials(history.trials)
         created: list[Created] = []
@@ -116,7 +118,8 @@ class Proposer:
     def breed(self, history: History, requests: Sequence[Exploit], first: int) -> list[Created]:
         """Return events of offspring, which start from their parents' newest checkpoints.
 
-        The trials are numbered from `first`.
+        The trials are numbered from `first`. Raises SweepError if a parent has no checkpoint, and
+        BadSpace if a setting is missing.
         """
         return [
             self._make_offspring(history.trials[breed.parent], breed, number, history.k)
@@ -127,6 +130,9 @@ class Proposer:
         self, history: History, parent: Trial, changes: Mapping[str, Any], from_checkpoint: bool
     ) -> Created:
         """Return the event of a user's clone of `parent` with some settings changed.
+
+        `changes` maps searched settings to new values. With `from_checkpoint`, it starts from the
+        parent's newest checkpoints, else from the beginning.
 
         Raises:
             UsageError: a change is not allowed by the space, or there is no checkpoint to start
@@ -215,7 +221,9 @@ class Proposer:
     ) -> Settings:
         """Return the settings of the next trial after `trials`, which has none of their points.
 
-        The settings that a scheduler gives (`suggested`) or a user (`suggestion`) are fixed.
+        The settings that a scheduler gives (`suggested`) or a user (`suggestion`) are fixed. A
+        point that a trial has is allowed for these, for the spec's initial points, and if the
+        searcher allows duplicates.
 
         Raises:
             Exhausted: there is no further point.
@@ -259,7 +267,7 @@ class Proposer:
     ) -> Settings:
         """Return a point of `space` that no trial has; any point if `any_will_do`.
 
-        Raises Exhausted if there is none.
+        Asks the searcher unless all settings are fixed. Raises Exhausted if there is none.
         """
         # If all settings are given, there is only one point to check.
         found = self._proposals(history, space, trials) if space.domains else [space.draw(0)]
@@ -276,7 +284,8 @@ class Proposer:
     ) -> Iterator[Settings]:
         """Yield up to `ASKED` valid proposals of the searcher, then `DRAWN` random points.
 
-        Invalid proposals are skipped.
+        Proposals outside the space are skipped, and so are attempts at which the searcher finds no
+        point. Raises UsageError if an answer is not Settings.
         """
         for attempt in range(ASKED):
             request = Request(
@@ -302,9 +311,10 @@ class Proposer:
             yield space.draw(self._seed(len(trials), attempt))
 
     def _check_proposal(self, space: Space, proposal: object) -> Settings:
-        """Return the searcher's answer.
+        """Return the searcher's answer as a point of the space.
 
-        That of a searcher which is not ours is checked against the space.
+        That of a built-in searcher is trusted; any other is resolved in the space, without values
+        of inactive parameters.
 
         Raises:
             BadSpace: the answer is not in the space.
@@ -340,9 +350,9 @@ class Proposer:
         return rng.integer(self.spec.seed, *path)
 
     def _draw_untried(self, space: Space, trials: Sequence[Trial]) -> Settings:
-        """Draw one of the points that no trial has.
+        """Draw one of the points that no trial in `trials` has; the same for the same trials.
 
-        Raises Exhausted if there is none or too many to list.
+        Raises Exhausted if there is none, or the space has too many points to list.
         """
         points = _points.countable(space)
         if points is None:
@@ -355,7 +365,10 @@ class Proposer:
 
 
 def _check_inside(space: Space, searched: Mapping[str, Any], parent: Trial) -> None:
-    """Raise BadConfig if a clone of `parent` would inherit a value outside the present space."""
+    """Raise BadConfig if a clone of `parent` would have a value outside the present space.
+
+    `searched` are its settings after the user's changes.
+    """
     for name in space.searched:
         if name in searched and not (domain := space.domain_of(name)).contains(searched[name]):
             of = f"trial {parent.number} is outside the present space; change its {name} too"

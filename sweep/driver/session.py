@@ -50,7 +50,10 @@ class View(Protocol):
     """Display of a driver's work, such as the live table of the command line."""
 
     def begin(self, context: DriverContext, warnings: Sequence[str]) -> None:
-        """Show that the driver of the context is about to run, with warnings."""
+        """Show that the driver of the context is about to run, with warnings.
+
+        Called once, before all other methods except `say`.
+        """
 
     def update(self, records: Sequence[Recorded]) -> None:
         """Show the present history; `records` are the new events, empty if nothing has happened."""
@@ -86,8 +89,14 @@ class RunResult:
 def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> RunResult:
     """Run the driver of an existing sweep; ask it to stop after `timeout_s` seconds, if given.
 
+    Blocks until it has ended and the trackers have the events, or their patience is over. In the
+    main thread, SIGINT, SIGTERM and SIGHUP make it stop meanwhile. With
+    ``launch.final_evaluation``, the best trials are tested instead of a search.
+
     Raises:
-        SweepError: the driver could not start, or an outside error ended it; see its ``exit_code``.
+        SweepError: the driver could not start, or an error ended it; see its ``exit_code``. The
+            traceback of an unexpected one is in ``error.txt`` in the sweep's folder.
+        OSError, CheckpointError, SigningError: files cannot be used; passed on unchanged.
     """
     with _report_errors(launch.folder), launching.open_context(launch) as (context, warnings):
         driver = Driver if launch.final_evaluation is None else FinalEvaluator
@@ -141,7 +150,10 @@ class _Session:
 
     @contextlib.contextmanager
     def showing_work(self, warnings: Sequence[str]) -> Iterator[None]:
-        """Run the timer and the display inside the block; on an error, close the outboxes early."""
+        """Run the timer and the display inside the block; on an error, close the outboxes early.
+
+        Messages of the pool go to the display from now on. Errors pass on.
+        """
         if self.timed:
             self.timer.start()
         try:
@@ -168,7 +180,11 @@ class _Session:
             self.driver.ask_to_stop()
 
     def watch(self, records: Sequence[Recorded]) -> None:
-        """Pass the driver's new events on: wake the outboxes, show warnings, update the display."""
+        """Pass the driver's new events on: wake the outboxes, show warnings, update the display.
+
+        `records` are empty after a turn without events. The first call after a signal shows that
+        the driver is stopping.
+        """
         if records:
             self.outbox.notify()
             self.calls.notify()
@@ -180,10 +196,11 @@ class _Session:
         self.view.update(records)
 
     def drain(self, end: str) -> tuple[str, ...]:
-        """Wait until trackers and callbacks have all events.
+        """Wait until trackers and callbacks have all events, and end their threads.
 
         Return the names of trackers that lack some. Ctrl-C ends the wait; the next driver sends the
-        rest. The wait is short unless `end`, the end of the driver, is ``finished``.
+        rest. The wait for trackers is short unless `end`, the end of the driver, is ``finished``.
+        After two signals there is none.
         """
         patience = PATIENCE_S if end == "finished" else SHORT_PATIENCE_S
         if names := self.context.spec.trackers:
@@ -201,9 +218,9 @@ class _Session:
         return unsent
 
     def _end_callbacks(self, patience_s: float) -> None:
-        """Wait up to `patience_s` seconds for the callbacks, then give up the slow ones.
+        """Wait up to `patience_s` seconds for the callbacks, then kill the slow ones' processes.
 
-        Their events are delivered if the sweep is resumed.
+        A message names each of these. Their events are delivered if the sweep is resumed.
         """
         for name in self.calls.close(patience_s):
             self.callers[name].give_up()
@@ -249,9 +266,9 @@ class _Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        """Ask the driver to stop at the first signal.
+        """Ask the driver to stop at the first signal; append the signal to `received`.
 
-        At the second, restore the old handlers and end it.
+        At the second, restore the old handlers and end it, which may raise KeyboardInterrupt.
         """
         self.received.append(number)
         if len(self.received) == 1:
@@ -262,7 +279,11 @@ class _Signals:
 
 
 def _suspend(_number: int, _frame: FrameType | None) -> None:
-    """Handle Ctrl-Z: suspend the workers and this process; resume the workers with it."""
+    """Handle Ctrl-Z: suspend all child processes of this session and this process.
+
+    Returns when this process is resumed, after resuming the others. The process that cleans up
+    after a killed driver is not suspended.
+    """
     import psutil  # not at the top: rarely needed
 
     from trainables.core.processes.reaper import is_tracker
@@ -285,8 +306,8 @@ def _suspend(_number: int, _frame: FrameType | None) -> None:
 def _report_errors(folder: Folder) -> Iterator[None]:
     """Write the traceback of an unexpected error to ``error.txt`` in the sweep's folder.
 
-    The error is raised again as a SweepError of one line, or as a UsageError if a plugin raised it.
-    Expected errors pass unchanged.
+    The error is raised again as a SweepError of one line, or as a UsageError if a user's plugin
+    raised it. Errors of sweep, of checkpoints and of the operating system pass unchanged.
     """
     try:
         yield

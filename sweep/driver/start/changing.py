@@ -108,9 +108,10 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any])
 
 
 def stop_change(history: History, spec: SweepSpec, resolved: Resolved) -> StopChanged:
-    """Return the event that records the changed stopping criteria of `spec`.
+    """Return the event that records the changed stopping criteria of `spec`, and the new top rung.
 
-    Raises UsageError if the scheduler or tests of the sweep do not allow a change.
+    `resolved` has the scheduler of the changed spec. Raises UsageError if the scheduler or tests of
+    the sweep do not allow a change.
     """
     name = spec.scheduler.name
     if isinstance(resolved.scheduler, Brackets):
@@ -138,7 +139,8 @@ def continuing_moves(
 ) -> Iterator[Moved]:
     """Yield the moves to PAUSED of completed replicas that may continue under the changed criteria.
 
-    A replica without a checkpoint has nothing to continue from, and stays ended.
+    A replica stays ended if it has no checkpoint to continue from, ended for another reason, a user
+    holds its trial, or a seed of its trial failed or was pruned.
     """
     before, after = Criteria.from_spec(old.stop), Criteria.from_spec(new.stop)
     for replica in history.replicas(Status.COMPLETED):
@@ -170,7 +172,8 @@ def schedule_note(
 ) -> Iterator[str]:
     """Yield a message about each schedule's length that new trials get and old trials keep.
 
-    Such a setting follows from the end of training.
+    Such a setting follows from the end of training. Only settings of trials with a linear schedule
+    are named. `old` and `new` are the specs before and after the change.
     """
     point = samples.draw_samples(new.space, new.seed, 1)[0]
     config = new.space.nest(point.settings, new.config)

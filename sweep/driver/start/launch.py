@@ -61,7 +61,10 @@ SpecChange = (
 
 
 def pickled_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> PickledTrainable | None:
-    """Return the newest file of a script's pickled trainable; None if the trainable is imported."""
+    """Return the newest file of a script's pickled trainable.
+
+    Returns None if the trainable is imported, or nothing was saved.
+    """
     of_script = pickled.is_of_script(spec.trainable)
     return pickled.newest(folder.trainable, ledger.sweep_id) if of_script else None
 
@@ -81,7 +84,10 @@ def _source_digest(
 
 
 def trainable_of(folder: Folder) -> type[Trainable]:
-    """Import or unpickle the trainable class of the sweep in `folder`, which runs its code."""
+    """Import or unpickle the trainable class of the sweep in `folder`, which runs its code.
+
+    Appends the sweep's folders of modules to `sys.path`. Raises UsageError if it cannot be found.
+    """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
         kept = pickled_of(folder, ledger, spec)
@@ -89,7 +95,10 @@ def trainable_of(folder: Folder) -> type[Trainable]:
 
 
 def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
-    """Return the spec with the launch's new space, if it has one; BadSpace if it does not fit."""
+    """Return the spec with the launch's new space, if it has one; BadSpace if it does not fit.
+
+    If the space is the same, or none is given, the spec itself is returned. A file is read.
+    """
     if launch.space is None:
         return spec
     if isinstance(launch.space, Path):
@@ -138,7 +147,11 @@ def _check_inherited(history: History, space: Space, resolved: Resolved) -> None
 
 
 def _apply_changes(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
-    """Return the spec with the launch's new space, metric and stopping criteria."""
+    """Return the spec with the launch's new space, metric and stopping criteria.
+
+    If nothing changes, `spec` itself is returned. Raises UsageError if one of them is not valid, or
+    not allowed in a sweep that has begun.
+    """
     changed = _apply_metric(launch, ledger, _apply_space(launch, spec))
     return changing.with_later_stop(ledger, changed, launch.stop)
 
@@ -205,15 +218,18 @@ def open_context(
 ) -> Iterator[tuple[DriverContext, list[str]]]:
     """Take an existing sweep, begin a new term, and yield its driver's context, with warnings.
 
-    Slices that an earlier driver left are recorded as interrupted, and files that no row of the
-    ledger names are deleted. Pool and ledger are closed at the end.
+    Slices that an earlier driver left are recorded as interrupted, changes of the launch are
+    recorded, and files that no row of the ledger names are deleted, again after a block without an
+    error. At the end pool and ledger are closed, and the sweep is released. Waits for a while if
+    another machine holds the sweep. Warnings say that code, versions or processor have changed.
 
     Args:
         launch: options of the driver.
         make_pool: function from the number of slots to a pool, instead of the named pool.
 
     Raises:
-        SweepError: another driver has the sweep, or an option does not fit it.
+        SweepError: another driver has the sweep, an option does not fit it, the pool cannot be
+            used, or, with ``launch.strict``, code, versions or processor have changed.
     """
     with (
         hold.hold(launch.folder, launch.say) as held,
@@ -294,9 +310,9 @@ def open_context(
 
 
 def _open_store(launch: "Launch", ledger: Ledger) -> SweepStore:
-    """Return the store of the checkpoints, moved to the launch's new storage if it has one.
+    """Return the store of the checkpoints, after recording the launch's new storage if it has one.
 
-    Raises RemoteError if the storage does not hold this sweep.
+    Nothing is copied. Raises RemoteError or StorageError if the storage does not hold this sweep.
     """
     if launch.checkpoints is not None:
         store.move(launch.folder, store.check(launch.checkpoints), ledger.name, ledger.sweep_id)
@@ -338,8 +354,8 @@ def _trial_config(
     """Return all settings of a new trial, from those of a point.
 
     `widths` are the widths of stacks if trials train as lanes, or None. The values of ``auto`` are
-    those of the sweep's first trial, so that all trials agree. Settings that the trainable refuses
-    are returned unchanged: the trial then fails when it is set up.
+    those of the sweep's first trial, so that all trials agree. If the trainable refuses the
+    settings, ``auto`` is left in them: the trial then fails when it is set up.
     """
     whole = samples.complete_config(resolved.trainable, resolved.spec, config)
     if widths is not None:
@@ -365,7 +381,10 @@ def _settle_auto(resolved: Resolved, config: Mapping[str, Any]) -> dict[str, Any
 def _interruption_events(
     stored: SweepStore, ledger: Ledger, history: History, spec: SweepSpec
 ) -> list[Closed]:
-    """Return the events that interrupt the slices which an earlier driver left running."""
+    """Return the events that interrupt the slices which an earlier driver left running.
+
+    Intact checkpoints of these slices are adopted under other names.
+    """
     running = [*history.replicas(Status.RUNNING), *history.test_replicas(Status.RUNNING)]
     left = (reports.lost_outcome(stored, ledger, replica) for replica in running)
     return [decisions.interruption_event(history, spec, one, "its driver was gone") for one in left]
@@ -380,11 +399,14 @@ def _take_over(
     unfinished: Sequence[Closed],
     spec_changes: Sequence[SpecChange],
 ) -> None:
-    """Record the new term and all changes of a launch in one transaction.
+    """Record the new term and all changes of a launch in one transaction; add them to `history`.
 
     `unfinished` are the events of slices that an earlier driver left, `spec_changes` those of a
-    changed spec, and `jobs` is the number of slots. Pruned or failed trials that may continue are
-    reopened. Raises UsageError for options that do not fit the sweep.
+    changed spec, and `jobs` is the number of slots. If the sweep has more to do, trials that were
+    pruned only at its end are reopened, and failed ones with `retry_failed`. If the launch changes
+    limits, waiting `sweep set` requests are answered first. Also renews the lease and sets
+    ``hold.drives``. A final evaluation records only its beginning and `unfinished`. Raises
+    UsageError for options that do not fit the sweep.
     """
     events = history.with_sums(unfinished)
     unrecorded_s = history.unrecorded_s(ledger.driven_at)
@@ -469,7 +491,10 @@ def _read_earlier_changes(
 
 
 def _delete_leftovers(stored: SweepStore, history: History) -> None:
-    """Delete stop files, leftovers of crashes, journals and trials' temporary folders."""
+    """Delete stop files, leftovers of crashes, journals and trials' temporary folders.
+
+    Checkpoint files that `history` does not name are leftovers. No slice may run.
+    """
     folder = stored.folder
     for stale in folder.path.glob(".stop-*"):
         stale.unlink(missing_ok=True)

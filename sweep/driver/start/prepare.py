@@ -47,10 +47,11 @@ def prepare(
     parsed: Callable[[SweepSpec], None] | None = None,
     root: Path | None = None,
 ) -> tuple[Resolved, str]:
-    """Read a spec file, check it and find its plugins; nothing is written.
+    """Read a spec file, check it and find its plugins, which imports them; nothing is written.
 
-    Returns the resolved spec, and the file's text with the overrides as comments on top. A spec
-    without a name is named after its file.
+    An objective of Optuna is run many times in a child process, to find its space. Returns the
+    resolved spec, and the file's text with the overrides as comments on top. A spec without a name
+    is named after its file.
 
     Args:
         space: a path, or the bare name of a shipped search space. Modules are searched beside the
@@ -89,7 +90,11 @@ def prepare_text(
     name: str = "",
     remark: str = "",
 ) -> tuple[Resolved, str]:
-    """Check the text of a spec and find its plugins; returns and raises as `prepare`.
+    """Check the text of a spec and find its plugins, which imports them; nothing is written.
+
+    Returns the resolved spec, and the text with all overrides as comments on top. An objective of
+    Optuna is run many times in a child process, to find its space and metric. Raises UsageError if
+    the spec has mistakes; the message lists all.
 
     Args:
         text: YAML text.
@@ -125,7 +130,9 @@ def _missing_settings(
 ) -> list[Override]:
     """Return overrides for what the spec of an Optuna objective lacks: parameters and metric.
 
-    The list is empty for other trainables, and if their keys have mistakes.
+    The objective is imported, and run many times in a child process. `refused` are the top-level
+    keys with mistakes. The list is empty for other trainables, and if ``trainable``, ``space`` or
+    ``config`` has mistakes.
     """
     wrong = {key for key in refused if (key,) in spec.source.marks}
     if not wrong.isdisjoint(("trainable", "space", "config")) or ":" not in spec.trainable:
@@ -148,10 +155,12 @@ def create(
 ) -> list[str]:
     """Make the sweep's folder and ledger if its pool can be used; return remarks for the user.
 
-    `text` is the spec's text. `storage` and `checkpoints` are URLs of the ledger's server and of
-    the checkpoints' storage; None for the folder.
+    Connects to the pool for a moment. `text` is the spec's text, `tracking_uri` MLflow's; None for
+    the root's own file. `storage` and `checkpoints` are URLs of the ledger's server and of the
+    checkpoints' storage; None for the folder.
 
     Raises:
+        SweepError: the pool cannot be used.
         SweepLocked: a sweep of this name has a driver, or was just created.
         NameTaken: a sweep of this name exists.
     """
@@ -168,7 +177,10 @@ def create(
 
 
 def check_lanes(resolved: Resolved) -> None:
-    """Raise BadConfig if the trainable cannot train several trials as lanes of one program."""
+    """Raise BadConfig if the trainable cannot train several trials as lanes of one program.
+
+    Its settings are checked at sampled points of the space.
+    """
     trainable, spec = resolved.trainable, resolved.spec
     if not trainable.can_be_lane():
         allowed, hint = (
@@ -209,8 +221,11 @@ def start(
 ) -> Launch:
     """Check what a new sweep needs, create its folder, and return the launch of its first driver.
 
-    `jobs` and `pool` None mean default. `storage` and `checkpoints` are URLs, None for the folder.
-    `say` is called with messages for the user.
+    `text` is the spec's text. `jobs` and `pool` None mean default. `tracking_uri` is MLflow's, None
+    for the root's own file. `storage` and `checkpoints` are URLs, None for the folder. `say` is
+    called with messages for the user. Raises this process's limit of open files if needed. Nothing
+    is written if the pool, a service or the trainable's packages cannot be used, or the name is
+    taken: then a SweepError is raised.
     """
     spec = resolved.spec
     folder = Folder(root, spec.name)
@@ -257,8 +272,11 @@ def prepare_existing(
 ) -> Launch:
     """Upgrade an existing sweep's ledger if necessary, and return the launch of its next driver.
 
-    `jobs` is the number of trials at once, `trials` their total number; None keeps both. `more` are
-    further fields of `Launch`. `say` is called with messages for the user.
+    `jobs` is the number of trials at once, `trials` their total number; None keeps both. `pool` is
+    a pool's name, None for the previous one, and `trainable` replaces that of a script. `more` are
+    further fields of `Launch`. `say` is called with messages for the user. Imports the trainable if
+    the number of slots depends on it, and raises this process's limit of open files if needed.
+    Raises SweepError if the ledger cannot be upgraded, or the options do not fit the sweep.
     """
     hold.upgrade(folder, say)
     spec, paths = lookup.read_spec(folder)
@@ -278,17 +296,25 @@ def prepare_existing(
 
 
 def _trainable(folder: Folder, trainable: type[Trainable] | None) -> type[Trainable]:
-    """Return `trainable`, or the trainable class of the sweep if it is None."""
+    """Return `trainable`, or the trainable class of the sweep, imported now, if it is None."""
     return trainable or launch.trainable_of(folder)
 
 
 def prior_remarks(resolved: Resolved, root: Path) -> list[str]:
-    """Return remarks about the earlier sweeps whose results a new sweep would use."""
+    """Return remarks about the earlier sweeps whose results a new sweep would use.
+
+    Their ledgers are read; `root` is the folder of sweeps given by name. Raises BadConfig if a
+    named sweep cannot be used.
+    """
     return list(learning.read(resolved.spec, resolved.searcher.options, root).remarks)
 
 
 def remarks(resolved: Resolved) -> list[str]:
-    """Return messages for the user about a spec that is valid but may not be meant so."""
+    """Return messages for the user about a spec that is valid but may not be meant so.
+
+    They are about its text, lists that are fixed values, rungs, trials without an end, GPUs, and
+    modules that others hide.
+    """
     own = map(printable, resolved.spec.source.remarks)
     rungs = building.remarks(resolved.spec, resolved.scheduler)
     lists = fixed_lists(resolved.spec)
@@ -326,7 +352,7 @@ def _folder_of(file: Path) -> Path:
 
 
 def _modules_in(folder: Path) -> list[Path]:
-    """Return the files of the modules and packages in a folder, sorted."""
+    """Return the files of the modules in a folder and ``__init__.py`` of its packages, sorted."""
     modules = [path for path in folder.glob("*.py") if path.stem != "__init__"]
     return sorted([*modules, *folder.glob("*/__init__.py")])
 
@@ -395,7 +421,8 @@ def slots(
     """Return the number of trials that train at once: `jobs`, or as many as the cores allow.
 
     It is at most the number that fit. On a cluster, without `jobs`, the number of its workers
-    decides later.
+    decides later. Without `jobs`, it is at most `trials`, and for a pool of lanes at most `LANES`
+    instead of the cores.
 
     Args:
         trials: total number of trials; more slots are of no use.
@@ -441,7 +468,10 @@ def slots_of_resumed(
 
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
-    """Return the cores of a trial: the spec's or the trainable's request, whichever is more."""
+    """Return the cores of a trial: the spec's or the trainable's request, whichever is more.
+
+    It is at least 1. The trainable is asked with the settings at one point of the space.
+    """
     request = _request(spec, trainable)
     asked = request.get("cpu", 1.0) + request.get("extra_cpu", 0.0)
     return max(1.0, float(spec.resources.cpu), asked)
@@ -457,7 +487,11 @@ def gpu_warnings(resolved: Resolved) -> list[str]:
 
 
 def _request(spec: SweepSpec, trainable: type[Trainable]) -> Mapping[str, float]:
-    """Return resource → amount that the trainable requests for one trial, at a random point."""
+    """Return resource → amount that the trainable requests for one trial, at a random point.
+
+    Amounts are numbers of cores (``cpu``, ``extra_cpu``) and devices (``gpu``, ``extra_gpu``). The
+    mapping is empty if the trainable requests nothing. The point follows from the spec's seed.
+    """
     return trainable.default_resource_request(_sampled_config(spec, trainable)) or {}
 
 

@@ -64,6 +64,8 @@ class Outbox:
     def close(self, patience_s: float) -> list[str]:
         """Wait up to `patience_s` seconds until everything is sent, and end the senders.
 
+        Threads that have not finished then end after their present call of the tracker.
+
         Returns:
             The trackers that miss, or may miss, events; the next outbox sends these.
         """
@@ -116,21 +118,22 @@ class _Sender(threading.Thread):
         self._news.set()
 
     def finish(self) -> None:
-        """Let the thread end as soon as it has sent all events."""
+        """Let the thread end as soon as it has sent all events; a wait for a retry ends now."""
         self._finishing.set()
         self._news.set()
 
     def give_up(self) -> None:
-        """Let the thread end at once, even if events were not sent."""
+        """Let the thread end after its present call of the tracker, whatever was not sent."""
         self._given_up.set()
         self._news.set()
 
     # ---- called in the thread ---------------------------------------------------------------
 
     def run(self) -> None:
-        """Send events until `finish`.
+        """Send events until `finish` or `give_up`, then close the tracker.
 
-        An error of the tracker is shown once, and sending is retried.
+        The first error of the tracker in a row is shown, and sending is retried after a growing
+        wait. Ends early if another process has taken the sweep. Sets `sent_all`.
         """
         failures = 0
         while not self._given_up.is_set():
@@ -158,7 +161,10 @@ class _Sender(threading.Thread):
         self._close_tracker()
 
     def _send_all(self) -> None:
-        """Send all events that the tracker lacks, in batches; record each batch in the ledger."""
+        """Send all events that the tracker lacks, in batches; record each batch in the ledger.
+
+        Stops between two batches after `give_up`. Raises SweepLocked if the term is over.
+        """
         self._news.clear()
         with closing(Ledger(self._path)) as ledger:
             published = ledger.published(self.tracker_name)

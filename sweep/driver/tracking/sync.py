@@ -47,7 +47,10 @@ def check(uri: str, spec: SweepSpec) -> None:
 
 
 def write_tracking(path: Path, uri: str) -> None:
-    """Write a tracking URI, signed with this user's key, to `path`; OSError if the disk refused."""
+    """Write a tracking URI to `path`, signed with this user's key if that can be read or made.
+
+    Raises OSError if the disk refused.
+    """
     signed.write(path, {"uri": uri})
 
 
@@ -122,7 +125,8 @@ def write_attachments_entry(
 def want_all_models(folder: Folder) -> None:
     """Request in the sweep's folder that MLflow gets all trials' models, not only the best one's.
 
-    Raises StorageError if the disk refused.
+    Until the sweep finishes, this forgets which code may make the models. Raises StorageError if
+    the disk refused.
     """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         try:
@@ -151,7 +155,10 @@ def may_make_models(folder: Folder, history: History) -> bool:
 
 
 def _read_entry(folder: Folder, sweep_id: str) -> dict[str, object]:
-    """Return the content of the file of `write_attachments_entry`; {} if this sweep has none."""
+    """Return the content of the file of `write_attachments_entry`, without checking its signature.
+
+    Returns {} if the file is missing, damaged or of another sweep.
+    """
     try:
         said = signed.read(folder.attachments)
     except (OSError, ValueError, TypeError, RecursionError):
@@ -171,7 +178,8 @@ def _code_digest(ledger: Ledger, spec: SweepSpec, history: History) -> str:
 def attachments_due(context: TrackerContext) -> int:
     """Return the number of the event up to which MLflow lacks models and report.
 
-    It is 0 if nothing is to be sent.
+    It is 0 if nothing is to be sent: the sweep has not finished, does not use MLflow, or MLflow is
+    neither the root's own file nor a server that this user has accepted.
     """
     if "mlflow" not in context.spec.trackers or not context.folder.attachments.is_file():
         return 0
@@ -219,7 +227,7 @@ def tracker_context(folder: Folder) -> TrackerContext:
 
 
 def load_trackers(context: TrackerContext, only_installed: bool = False) -> dict[str, Tracker]:
-    """Create the trackers that the sweep's spec names; returns name → tracker.
+    """Create the trackers that the sweep's spec names, which imports them; returns name → tracker.
 
     With `only_installed`, trackers given by a path are left out, so that no code from the sweep's
     folder runs.
@@ -232,7 +240,10 @@ def load_trackers(context: TrackerContext, only_installed: bool = False) -> dict
 
 
 def uninstalled_trackers(context: TrackerContext) -> dict[str, str]:
-    """Return name → reason of the trackers that `load_trackers` omits with `only_installed`."""
+    """Return name → reason, in words, of the trackers that are not installed but given by a path.
+
+    `load_trackers` omits them with `only_installed`.
+    """
     why = (
         "it is not an installed tracker, and `sweep resume` alone runs what a sweep's folder names"
     )
@@ -242,8 +253,10 @@ def uninstalled_trackers(context: TrackerContext) -> dict[str, str]:
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
     """Send all events that the sweep's trackers lack, for up to `patience_s` seconds.
 
-    Another person's tracking URI is accepted by this. `say` is called with messages for the user.
-    Raises SweepLocked if a driver has the sweep, which sends the events itself.
+    Holds the sweep meanwhile. Only installed trackers are sent anything; others are named by `say`,
+    which is called with messages for the user. Another person's tracking URI is accepted and signed
+    by this. Returns an entry for each tracker. Raises SweepLocked if a driver has the sweep, which
+    sends the events itself.
     """
     with hold.hold(folder, say) as held:
         sign_own(folder)  # sending to a URI accepts it
@@ -253,10 +266,11 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
 def send_held(
     folder: Folder, term: int, say: Callable[[str], None], patience_s: float
 ) -> list[Sent]:
-    """Send all events that the trackers lack, like `send`, for a caller that holds the sweep.
+    """Send all events that the installed trackers lack, for a caller that holds the sweep.
 
-    `term` is the term of the caller's hold. `say` is called with messages for the user.
-    `patience_s` is the longest time to wait, in seconds.
+    Returns an entry for each tracker of the spec, also for those that are sent nothing. `term` is
+    the term of the caller's hold. `say` is called with messages for the user. `patience_s` is the
+    longest time to wait, in seconds.
     """
     here = tracker_context(folder)
     before = count_missing_events(here)

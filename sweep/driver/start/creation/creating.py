@@ -35,6 +35,14 @@ def create(
             file.
         storage: URL of the ledger's server; None for a file.
         checkpoints: URL of the checkpoints' storage, stored beside the ledger; None for the folder.
+
+    Results of earlier sweeps that the searcher uses are copied into the ledger, and a script's
+    trainable is pickled into the folder. The remarks are about these sweeps.
+
+    Raises:
+        NameTaken: a sweep of this name exists.
+        StorageError: the folder of all sweeps cannot be created.
+        BadConfig: an earlier sweep cannot be used.
     """
     learnt = learning.read(resolved.spec, resolved.searcher.options, folder.root)
     _make_root(folder.root)
@@ -67,7 +75,8 @@ def create(
 def _make_root(root: Path) -> None:
     """Create the folder of all sweeps if it does not exist.
 
-    Raises StorageError if it cannot be created; the message says where and why.
+    Raises StorageError if it cannot be created; the message says where and why. A PermissionError
+    is passed on.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,10 @@ def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> PriorResults:
 
 
 def _learn_all(spec: SweepSpec, root: Path) -> PriorResults:
-    """Read every fitting sweep in `root`; the remarks name those that do not fit."""
+    """Read every fitting sweep in `root`; the remarks name those that do not fit.
+
+    Together they have at most `MOST` trials, an equal share of each sweep.
+    """
     names, sweeps, left_out = folders.list_sweeps(root), [], []
     for name in names:
         try:
@@ -111,7 +114,7 @@ def _describe(sweep: EarlierSweep) -> str:
 def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
     """Return the folder of an earlier sweep, given by its name in `root` or its path.
 
-    Raises BadConfig naming the line of the spec if there is none.
+    A name in `root` comes first. Raises BadConfig naming the line of the spec if there is none.
     """
     names, path = folders.list_sweeps(root), Path(name)
     if name in names:
@@ -129,7 +132,9 @@ def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
 
 
 def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
-    """Read settings and ranks of up to `limit` trials of one earlier sweep.
+    """Read settings and ranks of up to `limit` trials of one earlier sweep; rank 1 is the best.
+
+    Offspring, and trials without a score or any searched setting, are left out.
 
     Raises _UnsuitableSweep if it does not fit or has too few ranked trials.
     """

@@ -22,6 +22,8 @@ _PROCESSORS = Path("/proc/cpuinfo")
 def current(trainable: type[Trainable], source: str | None = None) -> dict[str, Any]:
     """Return what may change results besides the spec: ``versions``, ``source``, ``processor``.
 
+    They are library → version, the digest of the trainable's code, and the processor's model name.
+
     Args:
         source: digest of its code; None to compute it from its source file.
     """
@@ -36,7 +38,10 @@ def current(trainable: type[Trainable], source: str | None = None) -> dict[str, 
 
 
 def read(ledger: Ledger) -> dict[str, Any]:
-    """Read the provenance at the sweep's creation; ``source`` is that of its present trainable."""
+    """Read the provenance at the sweep's creation; ``source`` is that of its present trainable.
+
+    In addition to the keys of `current`, it has those with which the ledger was created.
+    """
     newest = ledger.newest(TrainableReplaced.kind)
     recoded = {"source": newest.source} if isinstance(newest, TrainableReplaced) else {}
     return {**ledger.provenance, **recoded}
@@ -45,9 +50,9 @@ def read(ledger: Ledger) -> dict[str, Any]:
 def changes(
     before: Mapping[str, Any], present: Mapping[str, Any], subject: str = "source file"
 ) -> list[str]:
-    """Return a text for each difference between two results of `current`.
+    """Return a text for each difference between two results of `current`; empty if they are equal.
 
-    `subject` names the trainable's code in them.
+    An unknown earlier processor is no difference. `subject` names the trainable's code in the text.
     """
     changed = [
         f"{name} was {before['versions'].get(name)}, is {version}"
@@ -64,7 +69,10 @@ def changes(
 
 
 def _processor() -> str:
-    """Return the processor's model name, since other models may round sums differently."""
+    """Return the processor's model name, since other models may round sums differently.
+
+    If it is unknown, the name of the architecture is returned, such as ``x86_64``.
+    """
     try:
         lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

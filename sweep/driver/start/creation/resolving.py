@@ -56,6 +56,8 @@ def resolve(
 ) -> Resolved:
     """Find the plugins that `spec` names, and check it with them; nothing is written.
 
+    Plugins are imported, and `paths` appended to `sys.path`.
+
     Args:
         paths: folders in which modules are searched after all installed packages.
         is_new: True if a sweep is being created: the spec then gets defaults that its ledger must
@@ -99,6 +101,7 @@ def unsure_names(resolved: Resolved) -> dict[str, str]:
     """Return name → key of the spec for the results that the trainable may not report.
 
     The mapping is empty if the trainable declares its results: wrong names were refused before.
+    Otherwise it has all names that the spec uses.
     """
     spec, trainable = resolved.spec, resolved.trainable
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
@@ -118,9 +121,9 @@ _OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives",
 def _find_trainable(
     spec: SweepSpec, paths: Sequence[str], pickled: PickledTrainable | None
 ) -> type[Trainable]:
-    """Return the trainable class that the spec names.
+    """Import or unpickle the trainable that the spec names, and return its class.
 
-    Raises UsageError naming the spec's line otherwise.
+    Raises UsageError if it cannot be found; a wrong name is a BadConfig with its line in the spec.
     """
     with _locating_errors(spec, "trainable"):
         return plugins.find_trainable(spec.trainable, paths, pickled)
@@ -137,7 +140,9 @@ def _build_scheduler(
 ) -> tuple[SweepSpec, Scheduler]:
     """Create the scheduler; return it with the spec.
 
-    With `is_new`, the scheduler's defaults are added to the spec.
+    With `is_new`, the scheduler's defaults are added to the spec. `trainable` is None if it was not
+    found: then the settings that its offspring inherit are unknown. Raises UsageError if the spec
+    does not suit the scheduler.
     """
     fixed = () if trainable is None else trainable.fixed_keys
     depends_on_seed = trainable is not None and trainable.depends_on_seed
@@ -150,7 +155,10 @@ def _build_scheduler(
 
 
 def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
-    """Create the searcher, mixed with results of earlier sweeps if the spec asks for that."""
+    """Create the searcher, mixed with results of earlier sweeps if the spec asks for that.
+
+    Raises BadConfig if it does not exist, or its options are wrong.
+    """
     with _locating_errors(spec, "searcher"):
         cls = searchers.find(spec.searcher.name, paths)
     searcher = cls(specs.build(cls.Options, spec.searcher, "searcher", spec.source))
@@ -247,7 +255,11 @@ def _check_config(spec: SweepSpec, kind: type[TrainerSettings], gathering: Gathe
 
 @contextlib.contextmanager
 def _locating_errors(spec: SweepSpec, *path: str | int) -> Iterator[None]:
-    """Give an error of a plugin inside the block the line of the spec at `path`, as a BadConfig."""
+    """Give an UnknownName or BadConfig inside the block a line of the spec, as a BadConfig.
+
+    It is the line of the key that the BadConfig names, or else that at `path`. A BadConfig that has
+    a file, and any other error, pass unchanged.
+    """
     try:
         yield
     except UnknownName as error:

@@ -14,7 +14,8 @@ from trainables.trainable import Trainable
 def check(spec: SweepSpec, trainable: type[Trainable], time_attr: str | None) -> None:
     """Raise BadConfig for names in the spec of results that the trainable never reports.
 
-    Nothing is checked if the trainable does not declare its results.
+    It must report a name at one of some sampled points at least. `time_attr` is the scheduler's;
+    None to leave it out. Nothing is checked if the trainable does not declare its results.
     """
     names: set[str] = set()
     for point in samples.draw_samples(spec.space, spec.seed):
@@ -37,7 +38,8 @@ def check_names_separately(
 ) -> None:
     """Add wrong names of results to `gathering` although other keys of the spec have mistakes.
 
-    Names that depend on settings are skipped, and so are those below a refused key.
+    Names that depend on settings are skipped, and so are those below a refused key. `time_attr` is
+    the scheduler's; None to leave it out.
     """
     before = gathering.refused
     names = trainable.result_names({"env": "any"}) or ()
@@ -48,7 +50,10 @@ def check_names_separately(
 
 
 def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:
-    """Return key path → name for each result that `spec` uses; `time_attr` is the scheduler's."""
+    """Return key path → name for each result that `spec` uses.
+
+    `time_attr` is the scheduler's; None to leave it out.
+    """
     named: dict[KeyPath, str] = {("metric",): spec.metric}
     named |= {("objectives", name): name for name in spec.objectives}
     named |= {("constraints", name): name for name in spec.constraints}

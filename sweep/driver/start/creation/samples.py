@@ -32,15 +32,19 @@ def draw_samples(space: Space, seed: int, count: int = SAMPLES) -> list[Settings
 def complete_config(
     trainable: type[Trainable], spec: SweepSpec, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the trainable's settings, completed as the spec's stop criteria and metrics need."""
+    """Return the trainable's settings, completed as the spec's stop criteria and metrics need.
+
+    `config` are those at a point of the space, nested as in a spec; it is not changed.
+    """
     names = {spec.metric, *spec.objectives, *spec.constraints, *spec.stop}
     return trainable.complete_config(trainable.show_metrics(config, names), spec.stop)
 
 
 def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], None]) -> None:
-    """Call `check_config` with the settings at sampled points.
+    """Call `check_config`, which raises ConfigError, with the settings at `SAMPLES` points.
 
-    Raises BadConfig if it refused one; the message names the setting's line in the spec.
+    Raises BadConfig at the first point that it refused; the message names the line of each wrong
+    setting in the spec.
     """
     for point in draw_samples(spec.space, spec.seed):
         try:

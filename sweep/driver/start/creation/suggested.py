@@ -45,8 +45,9 @@ def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str])
         paths: folders in which modules are searched after all installed packages.
 
     Raises:
-        UsageError: the objective raised an error before its first suggestion, or asks for one name
-            with several ranges.
+        UsageError: the objective raised an error before its first suggestion, makes no suggestion
+            although the spec has no space, asks for one name with several ranges, ends its process,
+            or hangs.
     """
     function = pickled.pickled_object(trainable)
     name = objectives.name_of(function)
@@ -150,8 +151,10 @@ def _explore(
 ) -> Exploration:
     """Run an objective with many values in a process of its own; return the calls that it made.
 
-    `fixed_names` are parameters that the spec's space has, `config` its fixed settings, and `paths`
-    folders in which modules are searched. Raises UsageError if the process ends or hangs.
+    Blocks for up to `LONGEST_S` seconds, or `HANGING_S` longer if a run hangs. `fixed_names` are
+    parameters that the spec's space has, `config` its fixed settings, `paths` folders in which
+    modules are searched, and `name` is the objective's. Raises UsageError if the objective cannot
+    be pickled, or the process ends or hangs.
     """
     import cloudpickle
 
@@ -179,9 +182,9 @@ def _explore(
 
 
 def _source_lines(function: Any) -> tuple[str, list[str]]:
-    """Return path and lines of the file with a function's source.
+    """Return path and lines of the file with a function's source; empty ones if there is none.
 
-    A notebook's is not on the disk.
+    They are from Python's cache of lines, since a notebook's source is not on the disk.
     """
     code = getattr(objectives.innermost(function), "__code__", None)
     file = getattr(code, "co_filename", "")
@@ -195,9 +198,10 @@ def _serve(
     paths: Sequence[str],
     source: tuple[str, list[str]],
 ) -> Exploration:
-    """Explore a pickled objective in the child process; its output is dropped.
+    """Explore a pickled objective in the child process, and return the calls that it made.
 
-    `source` has path and lines of its file, which need not exist here.
+    From now on the process's output is dropped, and W&B is disabled. `paths` are appended to
+    `sys.path`. `source` has path and lines of its file, which need not exist here.
     """
     import cloudpickle
 
