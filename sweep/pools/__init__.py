@@ -73,24 +73,30 @@ class Pool(Protocol):
         """Start a slice in a free slot, which must exist, and return the future of its outcome.
 
         The slot in which the trial ran last is preferred. The future fails with WorkerLost if the
-        process dies; if `blocks` is true, it is already done.
+        process dies, with StaleProcess if it cannot be used any more, and with StorageError if the
+        cluster or device is lost. If `blocks` is true, it is already done.
         """
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
         """Set a function that returns the environment variables of a slot's worker process.
 
-        It is called with the slot's index when the process starts. Does nothing by default.
+        It is called with the slot's index, from 0. Processes that run already keep theirs. Does
+        nothing by default.
         """
         return
 
     def resize(self, slots: int) -> None:
-        """Change the number of slots; slices in slots that are removed still run to their end."""
+        """Change the number of slots; slices in slots that are removed still run to their end.
+
+        Does nothing by default.
+        """
         return
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
         """Return the id of the process that runs a slice; None if it has none, or none yet.
 
-        `running` is the future that `submit` returned.
+        On a cluster it is an id on the worker's machine. `running` is the future that `submit`
+        returned. Returns None by default.
         """
         return None
 
@@ -105,21 +111,24 @@ class Pool(Protocol):
     def silence(self, running: Future[SliceOutcome]) -> float:
         """Return for how many seconds a slice's worker has been stopped or has not responded.
 
-        `running` is the future that `submit` returned. Returns 0 while the worker responds.
+        `running` is the future that `submit` returned. Returns 0 while the worker responds, and by
+        default.
         """
         return 0.0
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
         """Kill the process of a slice and its children; the slice's future then fails with `error`.
 
-        A worker that does not respond is abandoned: later results of the slice are ignored.
+        A worker that does not respond is abandoned: later results of the slice are ignored. Does
+        nothing for a slice that has ended, and by default.
         """
         return
 
     def forget(self, replica: tuple[str, int, int]) -> None:
         """Let the worker free the trainable that it keeps in memory for an ended replica.
 
-        `replica` is (ID of the sweep, number of the trial, index of the replica).
+        `replica` is (ID of the sweep, number of the trial, index of the replica). Does nothing by
+        default.
         """
         return
 
@@ -158,7 +167,7 @@ class Standstill:
     def check(self, is_still: Callable[[], bool]) -> float:
         """Return the seconds of standstill so far; 0 once `is_still` returns False.
 
-        Calls `is_still` at most every `LOOK_S` seconds.
+        Calls `is_still` at most every `LOOK_S` seconds; between, the last result is returned.
         """
         passed = time.monotonic() - self._looked_at
         if passed >= LOOK_S:
@@ -170,7 +179,7 @@ class Standstill:
 def is_stopped(pid: int) -> bool:
     """Return whether a process of this machine is stopped, as by SIGSTOP.
 
-    One that a debugger holds is not.
+    One that a debugger holds is not, and neither is one that is gone.
     """
     try:
         about = Path(f"/proc/{pid}/stat").read_bytes()
@@ -197,8 +206,8 @@ def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
     """Return the constructor of a pool, which takes the number of slots.
 
     `chosen` is the pool's name, or ``NAME@ADDRESS`` for one on a cluster. `paths` are folders to be
-    searched for modules, too. Raises SweepError if there is no such pool, or it cannot use the
-    address.
+    searched for modules, too. The pool is imported. Raises UsageError if there is no such pool, or
+    an address is given for one without a cluster; the address itself is checked later.
     """
     name, _, address = chosen.partition("@")
     kind = KIND.find(name, paths)
@@ -214,7 +223,8 @@ def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
 def has_lanes(chosen: str, paths: Iterable[str] = ()) -> bool:
     """Return whether the pool `chosen` requires trials that can be lanes of one compiled program.
 
-    `chosen` and `paths` are as in `find`.
+    `chosen` is the pool's name, or ``NAME@ADDRESS``; `paths` are folders to be searched for
+    modules, too. The pool is imported. Raises UsageError if there is no such pool.
     """
     return KIND.find(chosen.partition("@")[0], paths).lanes
 
@@ -236,8 +246,9 @@ def check(chosen: str, paths: Iterable[str], root: Path) -> None:
 def choose_pool(option: str | None, before: str = "") -> str:
     """Return the name of the pool to use, as ``NAME`` or ``NAME@ADDRESS``.
 
-    `option` is the user's request, and `before` the pool that the sweep used last. A name alone, or
-    ``@`` and an address alone, keeps the other part of `before`; without both, the default is used.
+    `option` is the user's request or None, and `before` the pool that the sweep used last, empty
+    for a new one. ``@`` and an address alone keep the name of `before`; that name alone, or no
+    request, keeps its address; another name does not. Without any name, it is `DEFAULT`.
     """
     name, _, address = (option or "").partition("@")
     name_before, _, address_before = before.partition("@")

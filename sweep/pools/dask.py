@@ -38,9 +38,11 @@ class Pool(cluster.ClusterPool):
     async def _connect_to_cluster(self, reach_s: float) -> Collection[str]:
         """Connect to the Dask scheduler within `reach_s` seconds and return its workers' addresses.
 
+        From now on the scheduler reports workers that join or leave.
+
         Raises:
-            StorageError: no scheduler responds.
-            UsageError: the cluster is open to others.
+            StorageError: no scheduler responds, or it is not usable.
+            UsageError: the scheduler also listens where others can reach it without TLS.
         """
         distributed = _import_distributed()
         try:
@@ -79,7 +81,7 @@ class Pool(cluster.ClusterPool):
     def _handle_event(self, event: tuple[float, Any]) -> None:
         """Use or remove the worker that joined or left, as the Dask scheduler reports.
 
-        `event` is (time, message).
+        `event` is (time, message); messages about anything else are ignored.
         """
         message = event[1] if isinstance(event[1], Mapping) else {}
         if message.get("action") == "add-worker":
@@ -141,7 +143,7 @@ class Pool(cluster.ClusterPool):
             future.release()
 
     async def _ping(self) -> None:
-        """Wait until the Dask scheduler answers a small request."""
+        """Wait until the Dask scheduler answers a small request; raise if the link is lost."""
         await self._client.scheduler.identity(n_workers=0)
 
     def _describe_loss(self) -> str:
@@ -183,6 +185,8 @@ def _import_distributed() -> Any:
 def _check_address(address: str) -> tuple[str, Any]:
     """Return the address of a Dask scheduler with its scheme, and Dask's security settings for it.
 
+    Without a scheme it is ``tcp://``. The scheduler is not contacted.
+
     Raises:
         BadConfig: the address is missing or open to others, or its certificates are not usable.
     """
@@ -211,7 +215,10 @@ def _check_address(address: str) -> tuple[str, Any]:
 
 
 def _is_closed_to_others(address: str) -> bool:
-    """Return whether connections to a Dask address are over TLS or stay on this machine."""
+    """Return whether connections to a Dask address are over TLS or stay on this machine.
+
+    The host is looked up; one that is unknown counts as open.
+    """
     scheme, _, rest = address.partition("://")
     if scheme == "tls":
         return True
@@ -238,7 +245,8 @@ def _describe_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
 def _run_here(sent: bytes) -> SliceOutcome:
     """Run a pickled slice in the worker in which this function runs, and return its outcome.
 
-    Its process is killed, and WorkerLost raised, if Dask cancels the task or closes the worker.
+    Blocks until it has ended. Its process is killed, and WorkerLost raised, if Dask cancels the
+    task or closes the worker.
     """
     from distributed import get_worker
 

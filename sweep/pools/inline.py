@@ -21,7 +21,8 @@ class Pool(pools.Pool):
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Run the slice to its end and return a future that is done.
 
-        Raises UsageError if a function of an earlier trial still runs in this process.
+        The trainable stays in memory for the trial's next slice. Raises UsageError if a function of
+        an earlier trial still runs in this process.
         """
         future: Future[SliceOutcome] = Future()
         try:

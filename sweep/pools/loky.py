@@ -93,9 +93,10 @@ class Pool(pools.Pool):
         self._variables: Callable[[int], Mapping[str, str]] = lambda _number: {}
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Start a slice in a free slot and return the future of its outcome.
+        """Start a slice in a free slot, which must exist, and return the future of its outcome.
 
-        The future fails with WorkerLost if the process dies.
+        The slot in which the trial ran last is preferred. A worker process is started if the slot
+        has none that lives. The future fails with WorkerLost if the process dies.
         """
         slot = self._choose((spec.sweep_id, spec.trial, spec.replica))
         slot.busy = True
@@ -136,15 +137,19 @@ class Pool(pools.Pool):
                 _end(slot)
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """Return the process id of the worker that runs a slice; None if the slice has ended."""
+        """Return the process id of the worker that runs a slice; None if the slice has ended.
+
+        The trial may run in a process that this worker has forked.
+        """
         slot = self._slot_of(running)
         process = slot.current_process() if slot is not None else None
         return process.pid if process is not None else None
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds a slice's worker has been stopped.
+        """Return for how many seconds a slice's worker has been stopped; 0 while it runs.
 
-        The process that the worker forked for the trial counts like the worker.
+        The process that the worker forked for the trial counts like the worker. Returns 0 if the
+        slice has ended.
         """
         slot = self._slot_of(running)
         process = slot.current_process() if slot is not None else None
@@ -166,7 +171,7 @@ class Pool(pools.Pool):
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
         """Kill the worker of a slice with its children; the slice's future then fails with `error`.
 
-        The slot gets a new worker with its next slice.
+        The slot gets a new worker with its next slice. Does nothing if the slice has ended.
         """
         slot = self._slot_of(running)
         if slot is None or slot.current_process() is None:
@@ -198,7 +203,7 @@ class Pool(pools.Pool):
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers that have started."""
+        """Process ids of the slots' present workers, without slots that have none."""
         return [slot.current_process().pid for slot in self._slots if slot.executor is not None]
 
     def _choose(self, replica: tuple[str, int, int]) -> _Slot:
@@ -217,8 +222,9 @@ class Pool(pools.Pool):
 def _finish(slot: _Slot, future: Future[SliceOutcome], outcome: Future[SliceOutcome]) -> None:
     """Free the slot of a slice that has ended, and set the result or error of its future `outcome`.
 
-    `future` is loky's future of the slice. A failed executor is ended, and replaced at its next
-    use.
+    `future` is loky's future of the slice. The error is the driver's reason if it ended the
+    process, WorkerLost if the process died, else that of the slice. A failed executor is ended, and
+    replaced at its next use; a retired slot ends its executor, too.
     """
     error = future.exception()
     if error is not None and not isinstance(error, WorkerLost):  # not the trial's own process
@@ -255,7 +261,10 @@ def _end(slot: _Slot) -> None:
 
 @contextlib.contextmanager
 def _redirect_output(spec: SliceSpec) -> Iterator[None]:
-    """Write the output of this process and its children into the trial's log, inside the block."""
+    """Write the output of this process and its children into the trial's log, inside the block.
+
+    Runs in the worker. The log is rotated above the spec's limit.
+    """
     worker.measure_memory()
     with redirected_into(Path(spec.folder), spec.log_bytes):
         yield

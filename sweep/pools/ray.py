@@ -74,7 +74,10 @@ class Pool(cluster.ClusterPool):
         self._lost = ""
 
     def resize(self, slots: int) -> None:
-        """Change the maximum number of actors; the gateway starts more where there is room."""
+        """Change the maximum number of actors; the gateway starts more where there is room.
+
+        No running actor is ended. Returns at once.
+        """
         super().resize(slots)
         if self._gateway is not None:
             self._post(self._request("set_limit", slots))
@@ -82,8 +85,11 @@ class Pool(cluster.ClusterPool):
     async def _connect_to_cluster(self, reach_s: float) -> Collection[str]:
         """Start the gateway process, let it join the cluster, and return its actors' addresses.
 
+        It waits up to `WORKERS_S` seconds for actors, which may then still be fewer than the free
+        processors.
+
         Raises:
-            StorageError: no Ray head answers at the address.
+            StorageError: no Ray head answers at the address, or this machine cannot join.
             UsageError: the cluster is open to others.
         """
         if not await _answers(self._address, reach_s):
@@ -173,7 +179,9 @@ class Pool(cluster.ClusterPool):
     ) -> Any:
         """Call a function in the actor at `address`, even during a slice.
 
-        Returns its result or raises its error.
+        Returns its result or raises its error. If the actor is lost, it never returns, since the
+        gateway reports the loss. Raises StorageError if the cluster is lost, and UsageError if the
+        actor could not be started.
         """
         came = await self._request("call", address, cloudpickle.dumps((function, arguments)))
         well, answer = cloudpickle.loads(came)
@@ -182,17 +190,22 @@ class Pool(cluster.ClusterPool):
         return answer
 
     async def _run_in_worker(self, address: str, key: str, slice_spec: bytes) -> object:
-        """Run a pickled slice once in the actor at `address`, and return its outcome."""
+        """Run a pickled slice once in the actor at `address`, and return its outcome.
+
+        `key` is the slice's name in later calls. Never returns if the actor is lost. Raises
+        WorkerLost if the slice's process died, and StorageError if the cluster is lost.
+        """
         return await self._call_worker(address, there.run, key, slice_spec, _is_always_wanted)
 
     async def _ping(self) -> None:
-        """Wait until the Ray head answers a small request."""
+        """Wait until the Ray head answers a small request; StorageError if the cluster is lost."""
         await self._request("ping")
 
     async def _dismiss(self, worker: cluster.Worker, key: str) -> None:
-        """Kill the actor of an abandoned worker.
+        """Kill the actor of an abandoned worker, and with it slice `key`.
 
-        The gateway starts a new one where there is room.
+        The gateway starts a new one where there is room. Raises StorageError if the cluster is
+        lost.
         """
         await self._request("drop", worker.address)
 
@@ -201,7 +214,10 @@ class Pool(cluster.ClusterPool):
         return self._lost
 
     async def _disconnect(self) -> None:
-        """Close the connection to the gateway, which ends its actors, and wait for its end."""
+        """Close the connection to the gateway, which ends its actors, and wait for its end.
+
+        Does nothing if none was started.
+        """
         if self._gateway is not None:
             self._to_gateway.close()  # this ends the gateway, which ends its actors
             await self._gateway.wait()
@@ -228,7 +244,9 @@ async def _read_frame(reader: asyncio.StreamReader) -> tuple[Any, ...]:
 
 
 def _check_address(address: str) -> str:
-    """Return the address of a Ray head, ``HOST:PORT``, unchanged after checking it.
+    """Return the address of a Ray head, ``HOST:PORT``, unchanged after checking its form.
+
+    The head is not contacted.
 
     Raises:
         BadConfig: the address is missing or invalid, Ray is not installed, or other users can read
@@ -262,7 +280,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 async def _answers(address: str, within_s: float) -> bool:
-    """Return whether connections to an address are accepted within `within_s` seconds."""
+    """Return whether a connection to an address is accepted within `within_s` seconds.
+
+    It is closed again.
+    """
     try:
         opening = asyncio.open_connection(*_host_and_port(address))
         _, writer = await asyncio.wait_for(opening, within_s)
@@ -275,7 +296,7 @@ async def _answers(address: str, within_s: float) -> bool:
 async def _lets_everybody_in(address: str) -> bool:
     """Return whether the server at an address answers a TLS client without a certificate.
 
-    A server that does neither answer nor refuse counts as open.
+    A server that does neither answer nor refuse within `cluster.CONNECT_S` seconds counts as open.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -308,7 +329,7 @@ _TURNED_AWAY, _LET_IN = 3, 4
 async def _wants_token(address: str) -> bool:
     """Return whether the Ray head at an address refuses clients without a token.
 
-    A child process tries to connect as such a client.
+    A child process tries to connect as such a client, for up to `ANSWER_S` seconds.
 
     Raises:
         StorageError: the server does not respond like a Ray head.
@@ -335,7 +356,11 @@ async def _wants_token(address: str) -> bool:
 
 
 def gateway() -> None:
-    """Serve the driver that has started this process, over standard streams, until it ends."""
+    """Serve the driver that has started this process, over standard streams, until it ends.
+
+    Then this process exits. From now on, its own output goes to standard error, and it ignores
+    Ctrl-C, SIGTERM and a closed terminal.
+    """
     leave_signals_to_parent()
     answers = os.dup(1)
     os.dup2(2, 1)  # Ray's prints must not mix with responses
@@ -422,10 +447,15 @@ class _Gateway:
     async def _join(self, address: str, limit: int) -> tuple[str, list[str]]:
         """Join the cluster at `address` and start at most `limit` actors.
 
-        Raises UsageError if the cluster is open to others.
+        Waits up to `WORKERS_S` seconds for as many as the free processors can take. From now on
+        head and nodes are watched, and new actors reported to the driver.
 
         Returns:
             The protection of the cluster as a text, and the addresses of its actors.
+
+        Raises:
+            UsageError: the cluster is open to others, or requires a token that is not used.
+            StorageError: no compatible Ray head answers, or this machine cannot join.
         """
         self._address, self._most = address, limit
         certificates = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
@@ -462,7 +492,10 @@ class _Gateway:
             self._say(-1, "came", address)
 
     async def _set_limit(self, limit: int) -> None:
-        """Change the maximum number of actors; missing ones are started at the next check."""
+        """Change the maximum number of actors; missing ones are started at the next check.
+
+        None is ended.
+        """
         self._most = limit
 
     async def _ping(self) -> None:
@@ -472,7 +505,7 @@ class _Gateway:
         await asyncio.to_thread(ray.nodes)
 
     async def _drop(self, address: str) -> None:
-        """Kill the actor at `address`; another is started at the next check."""
+        """Kill the actor at `address`, if it runs; another is started at the next check."""
         import ray
 
         actor = self._actors.get(address)
@@ -524,7 +557,8 @@ class _Gateway:
     async def _start_missing_actors(self) -> None:
         """List the nodes, and start the actors that they lack: one per processor, up to the limit.
 
-        Each gets its share of the node's GPUs.
+        Each gets its share of the node's GPUs. Also updates the set of nodes that are alive. Does
+        not wait for the actors.
         """
         import ray
 
@@ -600,7 +634,10 @@ class _Gateway:
 
 
 def _share(gpus: float, slots: int) -> float:
-    """Return one slot's share of a node's GPUs: a whole number of them, or a fraction of one."""
+    """Return one slot's share of a node's GPUs: a whole number of them, or a fraction of one.
+
+    It is rounded down, so that all `slots` fit.
+    """
     return gpus // slots if gpus >= slots else math.floor(gpus / slots * 1e4) / 1e4
 
 

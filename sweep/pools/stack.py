@@ -66,7 +66,10 @@ class Pool(pools.Pool):
         self._lock = threading.Lock()
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
-        """Keep the environment variables of slot 0 for the process, when it is started next."""
+        """Set the environment variables of the process, those of slot 0, when it is started next.
+
+        `variables` is a function from the slot's index to them, called once, now.
+        """
         self._variables = variables(0)
 
     def resize(self, slots: int) -> None:
@@ -76,7 +79,8 @@ class Pool(pools.Pool):
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Send a slice to the process that all slices share, which is started if needed.
 
-        Returns the future of its outcome, which fails with StorageError if the device is lost.
+        Returns the future of its outcome, which fails with WorkerLost if the process dies, and with
+        StorageError if the device is lost or its memory does not suffice.
         """
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
@@ -98,14 +102,20 @@ class Pool(pools.Pool):
         return self._now.process.pid if self._now is not None else None
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the memory of the process divided by the number of its slices, in bytes."""
+        """Return the resident memory of the process and its children per running slice, in bytes.
+
+        Returns 0 before the process has started.
+        """
         now = self._now
         if now is None:
             return 0
         return pools.memory_of(now.process.pid) // max(1, len(now.running))
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds the process of all slices has been stopped."""
+        """Return for how many seconds the process of all slices has been stopped.
+
+        Returns 0 while it runs, and before it has started.
+        """
         now = self._now
         if now is None:
             return 0.0
@@ -114,7 +124,8 @@ class Pool(pools.Pool):
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
         """Abort a slice, whose future then fails with `error`; the process goes on.
 
-        With WorkerLost the process is killed, and all other slices with it.
+        With WorkerLost the process is killed, and all other slices with it. Does nothing if the
+        slice has ended.
         """
         if (now := self._now) is None:
             return
@@ -147,7 +158,10 @@ class Pool(pools.Pool):
         return f"{lanes}{speed}" + (f" on {pace.device}" if pace.device else "")
 
     def close(self) -> None:
-        """End the process; slices that still run are killed with it."""
+        """End the process and wait for that; slices that still run are killed with it.
+
+        An idle process has `CLOSE_S` seconds before it is killed.
+        """
         now, self._now = self._now, None
         if now is None:
             return
@@ -175,7 +189,9 @@ class Pool(pools.Pool):
     def _listen(self, process: _Process) -> None:
         """Set the futures of slices from the replies of a process, until the process has ended.
 
-        The futures of those that then still run fail with WorkerLost. Runs in a thread of its own.
+        The futures of those that then still run fail with WorkerLost, or with StorageError if the
+        process reported that its device failed. Reports of speed go to ``process.pace``. Runs in a
+        thread of its own.
         """
         while True:
             try:
@@ -203,8 +219,8 @@ class Pool(pools.Pool):
         """Kill a process whose device failed.
 
         Its slices fail with StorageError, which no trial is blamed for. If the memory did not
-        suffice, the next process gets half as many lanes; if the device was lost or had one lane,
-        the pool has failed.
+        suffice, the next process and the pool's slots get half as many lanes, and the user is told;
+        if the device was lost or had one lane, the pool has failed.
         """
         with self._lock:  # no other process may start while this one has the device's memory
             kill_family(process.process.pid)

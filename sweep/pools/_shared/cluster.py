@@ -138,6 +138,8 @@ class ClusterPool(pools.Pool):
     async def _connect_to_cluster(self, reach_s: float) -> Collection[str]:
         """Connect to the cluster within `reach_s` seconds and return its workers' addresses.
 
+        From then on, workers that join or leave are to be reported.
+
         Raises:
             StorageError: no cluster responds.
             UsageError: the cluster is open to others.
@@ -147,7 +149,7 @@ class ClusterPool(pools.Pool):
     async def _call_worker(
         self, address: str, function: Callable[..., Any], *arguments: Any
     ) -> Any:
-        """Call a function of `_shared.worker` in a worker, and return its result.
+        """Call a function of `_shared.worker` in a worker; return its result or raise its error.
 
         The call must work even while a slice runs there.
 
@@ -168,7 +170,7 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _ping(self) -> None:
-        """Wait until the cluster's scheduler answers a small request."""
+        """Wait until the cluster's scheduler answers a small request; raise if it is lost."""
 
     @abstractmethod
     def _describe_loss(self) -> str:
@@ -177,7 +179,8 @@ class ClusterPool(pools.Pool):
     async def _dismiss(self, worker: Worker, key: str) -> None:
         """Wait until an abandoned worker responds, kill its slice `key`, and use the worker again.
 
-        Ends without doing so if the worker leaves the cluster.
+        Ends without doing so if the worker leaves the cluster. An engine that replaces workers may
+        end this one instead.
         """
         while worker.address not in self._left:
             try:
@@ -190,7 +193,7 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _disconnect(self) -> None:
-        """Disconnect from the cluster, which may be lost."""
+        """Disconnect from the cluster, which may be lost, or not have been connected."""
 
     async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
         """Return the description that a worker gives of itself, with its ``name``.
@@ -202,7 +205,7 @@ class ClusterPool(pools.Pool):
     def _exposure(self, address: str) -> str:
         """Return a text on why other people can reach the worker at `address`.
 
-        Returns an empty text if they cannot.
+        Returns an empty text if they cannot, and by default.
         """
         return ""
 
@@ -211,10 +214,13 @@ class ClusterPool(pools.Pool):
     def connect(self, root: Path, patience_s: float | None = None) -> None:
         """Connect to the cluster and check its workers; starts the pool's thread.
 
-        `patience_s` limits the whole time in seconds; None has no limit but those of the steps.
+        `root` is the folder of all sweeps, in or above which a file is created for a moment, to see
+        whether workers share it. Sets `slots`. A cluster without workers is no error: slices wait
+        for one. `patience_s` limits the whole time in seconds; None has no limit but those of the
+        steps.
 
         Raises:
-            StorageError: no cluster responds.
+            StorageError: no cluster responds, or the file cannot be created.
             UsageError: the cluster is open to others, or none of its workers is usable.
         """
         self._root = root.absolute()
@@ -236,7 +242,9 @@ class ClusterPool(pools.Pool):
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Start a slice on the next free worker and return the future of its outcome.
 
-        The signing key is not sent. The slice waits if no worker is free.
+        The signing key is not sent. The slice waits if no worker is free. The future fails with
+        WorkerLost if the worker or the slice's process is killed or abandoned, StaleProcess if the
+        worker leaves in an orderly way, and StorageError if the cluster is lost.
         """
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
@@ -247,7 +255,7 @@ class ClusterPool(pools.Pool):
         return outcome
 
     def resize(self, slots: int) -> None:
-        """Change the maximum number of workers that are used.
+        """Change the maximum number of workers that are used; updates `slots`.
 
         Running slices are not interrupted.
         """
@@ -276,7 +284,8 @@ class ClusterPool(pools.Pool):
     def silence(self, running: Future[SliceOutcome]) -> float:
         """Return for how many seconds a slice's worker has been silent, or its process stopped.
 
-        While the slice waits for a worker, the silence is that of the cluster's scheduler.
+        While the slice waits for a worker, the silence is that of the cluster's scheduler. Returns
+        0 if the slice has ended.
         """
         found = self._running.get(running)
         if found is None:
@@ -295,7 +304,10 @@ class ClusterPool(pools.Pool):
             self._post(self._end(found, found.worker))
 
     def forget(self, replica: tuple[str, int, int]) -> None:
-        """Let the worker that ran a replica last free the trainable that it keeps in memory."""
+        """Let idle workers that ran a replica last free the trainable that they keep in memory.
+
+        Returns at once. `replica` is (ID of the sweep, number of the trial, index of the replica).
+        """
         self._post(self._forget(replica))
 
     def failed(self) -> str:
@@ -303,7 +315,11 @@ class ClusterPool(pools.Pool):
         return self._silent or self._describe_loss()
 
     def close(self) -> None:
-        """Kill the pool's slices, let workers free their memory, disconnect, and end the thread."""
+        """Kill the pool's slices, let workers free their memory, disconnect, and end the thread.
+
+        Workers have `CLOSE_S` seconds for that, and the connection as many. The pool cannot be used
+        afterwards.
+        """
         if self._thread.is_alive():
             with contextlib.suppress(TimeoutError):
                 self._wait(self._close())
@@ -316,7 +332,7 @@ class ClusterPool(pools.Pool):
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the pool's event loop, and block until it is done.
 
-        It is called from other threads.
+        It is called from other threads, and raises the coroutine's error.
         """
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
@@ -344,7 +360,10 @@ class ClusterPool(pools.Pool):
             self.say(f"the cluster at {self._address} has no worker yet; slices wait for one")
 
     def _add_joined(self, address: str) -> None:
-        """Start to check a worker that has joined the cluster, in order to use it."""
+        """Start to check a worker that has joined the cluster, in order to use it.
+
+        Returns at once; for engines, in the event loop.
+        """
         self._left.discard(address)
         self._begin(self._join_later(address))
 
@@ -353,7 +372,7 @@ class ClusterPool(pools.Pool):
         await self._join(address, _nearest(self._root))
 
     def _remove_worker(self, address: str, expected: bool) -> None:
-        """Remove a worker that has left the cluster, which fails its slice.
+        """Remove a worker that has left the cluster, which fails its slice; updates `slots`.
 
         `expected` is True if it was closed in an orderly way or sent away, False if it was killed.
         """
@@ -433,13 +452,17 @@ class ClusterPool(pools.Pool):
         """Return the free worker on which a slice should run; None if no worker is free.
 
         It is the replica's last worker if that is free, else the one that has been free longest.
+        Nothing is reserved.
         """
         free = [worker for worker in self._workers.values() if not worker.busy]
         at_home = [worker for worker in free if worker.last == running.replica]
         return next(iter(at_home or sorted(free, key=lambda worker: worker.free_since)), None)
 
     async def _run(self, running: _Running) -> None:
-        """Run a slice on the next free worker, and set the result or error of its future."""
+        """Run a slice on the next free worker, and set the result or error of its future.
+
+        If the slice's process was ended by the driver, the error is the driver's reason.
+        """
         worker = await self._take_worker(running)
         try:
             came = await self._run_on(running, worker)
@@ -456,7 +479,7 @@ class ClusterPool(pools.Pool):
     async def _take_worker(self, running: _Running) -> Worker | None:
         """Wait for a free worker and reserve it for a slice.
 
-        Returns None if the cluster was lost.
+        Sets the slice's `worker`. Returns None if the cluster was lost or does not respond.
         """
         heard = asyncio.ensure_future(self._listen_to_scheduler(running))
         try:
@@ -512,8 +535,10 @@ class ClusterPool(pools.Pool):
     async def _listen_to(self, running: _Running, worker: Worker) -> None:
         """Ask a worker about its slice again and again, one request at a time, until cancelled.
 
-        Stores process id, memory and silence. Silence is added up in short intervals, so that a
-        suspension of this process does not count as silence of the worker.
+        Stores process id, memory and standstill in the slice, and the worker's silence in seconds
+        in the worker. Memory is measured only if the driver has asked for it. Silence is added up
+        in short intervals, so that a suspension of this process does not count as silence of the
+        worker.
         """
         while True:
             wanted, running.wanted = running.wanted, False
@@ -536,7 +561,7 @@ class ClusterPool(pools.Pool):
     async def _listen_to_scheduler(self, running: _Running) -> None:
         """Ask the cluster's scheduler for an answer again and again, until cancelled.
 
-        Its silence is stored in the slice, which waits for a worker.
+        Its silence in seconds is stored in the slice's `still_s`, while that waits for a worker.
         """
         while True:
             answer = asyncio.ensure_future(self._ping())
@@ -554,7 +579,9 @@ class ClusterPool(pools.Pool):
     async def _end(self, running: _Running, worker: Worker | None) -> None:
         """Let the worker kill a slice's process, or abandon a worker that does not respond.
 
-        If the cluster's scheduler does not respond either, the whole cluster counts as failed.
+        If the cluster's scheduler does not respond either, the whole cluster counts as failed. If
+        it does, and the slice still waits for a worker, the slice goes on waiting. The user is told
+        of an abandoned worker, which is used again when it responds.
         """
         answers = worker is not None and worker.silent_s <= CONNECT_S
         if worker and answers and await self._answer(worker, there.end, running.key) is not None:
@@ -596,7 +623,11 @@ class ClusterPool(pools.Pool):
         return None
 
     async def _close(self) -> None:
-        """Let all workers kill this pool's slices, cancel all tasks, and disconnect."""
+        """Let all workers kill this pool's slices, cancel all tasks, and disconnect.
+
+        Waits up to `CLOSE_S` seconds for the workers, not at all if the cluster has failed, and as
+        long for the end of the connection. Raises nothing.
+        """
         if not self.failed():
             by_worker = {worker: [""] for worker in self._workers.values()}
             for running in self._running.values():
@@ -619,7 +650,7 @@ class ClusterPool(pools.Pool):
 
 
 def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
-    """Return a slice for another machine: with absolute paths and without the signing key."""
+    """Return a slice for another machine: with absolute paths and without keys and signers."""
     names = ("folder", "birth_folder", "stop_file", "own_stop_file", "shared_folder")
     given = [(name, getattr(spec, name)) for name in names]
     changes: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in given if path}

@@ -41,7 +41,10 @@ class _WorkerSlot:
         self.idle: threading.Timer | None = None
 
     def open_slot(self) -> pools.Pool:
-        """Return the pool of one slot, created if closed, and stop the timer that closes it."""
+        """Return the pool of one slot, created if closed, and stop the timer that closes it.
+
+        From now on this process may have children, also if the cluster started it as a daemon.
+        """
         if self.idle is not None:
             self.idle.cancel()
         multiprocessing.current_process().daemon = False  # a nanny's workers are; ours watch theirs
@@ -49,9 +52,9 @@ class _WorkerSlot:
         return self.slot
 
     def release_if_idle(self) -> None:
-        """Start a timer that closes the slot after `IDLE_S` seconds without work.
+        """Start a timer that closes the slot after `IDLE_S` seconds, unless a slice runs then.
 
-        This frees the slot if its driver has died without notice.
+        The next slice stops it. This frees the slot if its driver has died without notice.
         """
         self.idle = threading.Timer(IDLE_S, self.empty)
         self.idle.daemon = True
@@ -95,8 +98,9 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
     """Run a pickled slice in this worker's slot and return its outcome; blocks until it has ended.
 
     Waits for a slice that still runs there. Checks `is_wanted` every `LOOK_S` seconds: once it
-    returns False, the slice's process is killed and WorkerLost raised. `key` is the slice's name in
-    later calls.
+    returns False, the slice's process is killed and WorkerLost raised. It is also raised if the
+    process dies; SigningError if the key file on this machine cannot be read. `key` is the slice's
+    name in later calls. The slot closes after `IDLE_S` seconds without another slice.
     """
     while not _here.taken.acquire(timeout=LOOK_S):  # another driver's slice, or one to be killed
         if not is_wanted():
@@ -129,9 +133,9 @@ def measure(key: str, memory: bool) -> tuple[int | None, int, float]:
 
 
 def end(key: str) -> bool:
-    """Kill the process of slice `key` if it runs here.
+    """Kill the process of slice `key` if it runs here, which then fails with WorkerLost.
 
-    Returns True, which shows that this worker responds.
+    Returns True in any case, which shows that this worker responds.
     """
     running, slot = _here.running.get(key), _here.slot
     if running is not None and slot is not None:
@@ -154,9 +158,9 @@ def forget(replica: tuple[str, int, int]) -> None:
 
 
 def leave(keys: Sequence[str]) -> None:
-    """Kill the processes of these slices and close the slot.
+    """Kill the processes of these slices and close the slot, unless a slice still runs in it.
 
-    Waits up to `CLOSE_S` seconds for their end.
+    Waits up to `CLOSE_S` seconds for their end. Keys of slices that do not run here are skipped.
     """
     left = [running for key in keys if (running := _here.running.get(key)) is not None]
     for key in keys:
