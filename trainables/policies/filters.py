@@ -295,7 +295,10 @@ class MaskedFilter:
         self.set_state = features.set_state
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return rows (B, D) with filtered features and an unchanged mask."""
+        """Return rows (B, D) with filtered features and an unchanged mask.
+
+        With `update` the features are first added to the statistics.
+        """
         filtered = self.features(x[:, : -self._masks], update=update)
         return np.concatenate([filtered, x[:, -self._masks :]], axis=1)
 

@@ -129,7 +129,8 @@ class LaneDQN(LaneTrainer, DQN):
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return setting → value for settings that are ``auto``, as DQN does.
 
-        ``native_vector_env`` is False, since the program has environments of its own.
+        ``native_vector_env`` is False, since the program has environments of its own. Raises
+        ConfigError if a setting does not work with the environment of `inspection`.
         """
         return {**super().choose(settings, inspection), "native_vector_env": False}
 

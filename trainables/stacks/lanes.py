@@ -73,13 +73,14 @@ class Shape(ABC):
     env: EnvKey
     """The environment."""
     limit: int
-    """Steps after which an episode is truncated."""
+    """Steps after which an episode is truncated; 0 in a shape for evaluations, which have limits of
+    their own."""
     num_envs: int
-    """Number of environments, N."""
+    """Number of environments, N; in a shape for evaluations the number of episodes."""
     steps: int
-    """Steps of each environment in a round, T."""
+    """Steps of each environment in a round, T; 0 in a shape for evaluations."""
     rounds: int
-    """Rounds of collecting and learning in an iteration, R."""
+    """Rounds of collecting and learning in an iteration, R; 0 in a shape for evaluations."""
     hidden: tuple[int, ...]
     """Number of units of each hidden layer in the program, rounded up by `program_width`."""
 
@@ -99,7 +100,8 @@ class Shape(ABC):
     def evaluating(self, env: EnvKey, episodes: int) -> Self:
         """Return the shape of the program that plays `episodes` episodes at once in `env`.
 
-        It is equal for trials that differ in their training only, so that they share the program.
+        Fields that only training reads are 0. So the shape is equal for trials that differ in their
+        training only, and they share the program.
         """
         unread: dict[str, Any] = dict.fromkeys(self.only_training, 0)
         return replace(self, env=env, num_envs=episodes, **unread)

@@ -56,7 +56,8 @@ class LanePPO(LaneTrainer, PPO):
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return setting → value for settings that are ``auto``, as PPO does.
 
-        The learner is ``fused``, and ``native_vector_env`` False.
+        The learner is ``fused``, and ``native_vector_env`` False. Raises ConfigError if a setting
+        does not work with the environment of `inspection`.
         """
         chosen = super().choose(settings, inspection)
         return {**chosen, "learner": "fused", "native_vector_env": False}

@@ -121,7 +121,7 @@ class Settings(NamedTuple):
     grad_clip: Array
     """Maximum norm of the gradient; infinite without clipping."""
     target_kl: Array
-    """Mean KL divergence of an epoch that ends a round; infinite for no limit."""
+    """Mean KL divergence of an epoch above which a round ends; infinite for no limit."""
     epochs: Array
     """Maximum number of epochs per round, int32."""
     normalize_advantages: Array

@@ -246,7 +246,10 @@ def _compute(
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    """Return this process's pool of threads that compute groups, one per processor."""
+    """Return this process's pool of threads that compute groups, one per processor.
+
+    It is made by the first call.
+    """
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "stack")
 
 

@@ -629,9 +629,10 @@ def advance(trainers: Sequence[LaneTrainer]) -> None:
 def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
     """Play the episodes of many trainers' next evaluations at once, and store them there.
 
-    The next `evaluate` of each then returns its result without further computation. Trainers whose
-    evaluation is not played in a program are left out. `trainers` are trainer → environment steps
-    that it has computed and not yet counted.
+    The next `evaluate` of each then returns its result without further computation. Each trainer
+    occupies a place in a stack if it has none. Trainers whose evaluation is not played in a program
+    are left out. `trainers` are trainer → environment steps that it has computed and not yet
+    counted.
     """
     by_program: dict[tuple[Stack, Shape], dict[int, LaneTrainer]] = {}
     for trainer in trainers:

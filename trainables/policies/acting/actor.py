@@ -116,7 +116,11 @@ class Actor:
         self.exploration.set_timesteps(self.global_timestep)
 
     def load(self, weights: Weights) -> None:
-        """Copy weights, name → array, as `ActorCritic.weights` returns them."""
+        """Copy weights, name → array, as `ActorCritic.weights` returns them.
+
+        If log standard deviations have one row per hidden unit (H, G), as for state-dependent
+        noise, the actor's outputs end with its hidden units from now on.
+        """
         nets = ("trunk.dense",) if self._has_shared_layers else ("actor", "critic")
         hidden = sum(name.startswith("actor.") and name.endswith(".weight") for name in weights) - 1
         depth = hidden
@@ -345,7 +349,10 @@ class Actor:
         return x, memory
 
     def _inputs(self, observations: NDArray[Any]) -> Array:
-        """Return the inputs (N, D) of the first dense layer, without the action mask."""
+        """Return the inputs (N, D) of the first dense layer: features of images, or vectors.
+
+        Vectors are without their action mask.
+        """
         if self._masks:
             return np.ascontiguousarray(observations[:, : -self._masks])
         return observations if self._takes_vectors else self._features(observations)

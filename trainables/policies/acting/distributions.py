@@ -167,7 +167,10 @@ def _choose_of_two_in_one_row(
 def _choose_of_two(
     logits: Array, stream: np.random.Generator | None
 ) -> tuple[NDArray[np.int64], Array]:
-    """Return `choose` of logits (N, 2), equal to the bit."""
+    """Return choices (N,) for logits (N, 2) and their log-probabilities, as `choose` to the bit.
+
+    They are drawn from `stream`; without it they are the most probable ones.
+    """
     logp = log_softmax_of_two(logits)
     scores = logp if stream is None else _race_scores(logp, stream)
     second = scores[:, 1] > scores[:, 0]

@@ -448,7 +448,7 @@ class StateDependentNoise(BoundedExploration):
         return self._matrices.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`."""
+        """Restore a state of `get_state`; an empty one changes nothing."""
         self._matrices.set_state(state)
 
 

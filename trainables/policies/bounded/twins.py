@@ -298,7 +298,10 @@ class TwinsPolicy(TorchPolicy):
         }
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Return the bytes of an ONNX file: preprocessing, frozen filter, actor, greedy action."""
+        """Return the bytes of an ONNX file: preprocessing, frozen filter, actor, greedy action.
+
+        Raises ExportError for a connector, and ConfigError for a filter, that ONNX cannot contain.
+        """
         from trainables.policies.onnx import graph
 
         return graph.build_bounded(self.model, spaces, connectors)

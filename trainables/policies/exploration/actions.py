@@ -150,7 +150,7 @@ class StochasticSampling:
         return self.parameter_noise.get_state() if self.parameter_noise else {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`."""
+        """Restore a state of `get_state`; does nothing without parameter noise."""
         if self.parameter_noise:
             self.parameter_noise.set_state(state)
 
@@ -361,7 +361,7 @@ class StateDependentSampling(StochasticSampling):
         return self._matrices.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`."""
+        """Restore a state of `get_state`; an empty one changes nothing."""
         self._matrices.set_state(state)
 
 

@@ -123,8 +123,8 @@ class Stochastic(Networks):
     log_std: nn.Parameter | None
     """Log standard deviations of the real numbers: (G,), or (U, G) for state-dependent noise.
 
-    None without real numbers, or if the head itself has the log standard deviations after the
-    means.
+    None without real numbers, with a user's distribution, or if the head itself has the log
+    standard deviations after the means.
     """
 
     def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:

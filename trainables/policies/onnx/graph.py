@@ -394,7 +394,10 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector
 def _prepend_previous_action(
     graph: GraphBuilder, x: str, spaces_: EnvSpaces, connectors: Connectors
 ) -> str:
-    """Add inputs for the previous action; return the name of rows `x` with it put before them."""
+    """Add inputs for the previous action; return the name of rows `x` with it put before them.
+
+    Its choices are one-hot, and real numbers scaled back to -1 to 1 if the policy's are spread.
+    """
     parts, first, widen = [], 0, connectors.adapter.spread
     for name, leaf in named_leaves(spaces_.action, "prev_action").items():
         graph.inputs.append(_value(name, output_type(leaf), leaf.shape or ()))

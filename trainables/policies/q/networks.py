@@ -186,7 +186,10 @@ class QPolicy(TorchPolicy):
         return DeviceQActor(model.layout, model.architecture, self.exploration, values_of, frames)
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Return the bytes of an ONNX file: preprocessing, frozen filter, network, best choice."""
+        """Return the bytes of an ONNX file: preprocessing, frozen filter, network, best choice.
+
+        Raises ExportError for a connector, and ConfigError for a filter, that ONNX cannot contain.
+        """
         # Imported only for exports: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 

@@ -74,7 +74,11 @@ class OwnQPolicy(QPolicy):
     """Q-network around the user's module."""
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Return the bytes of an ONNX file: preprocessing, frozen filter, module, best choice."""
+        """Return the bytes of an ONNX file: preprocessing, frozen filter, module, best choice.
+
+        Raises ExportError for a module or connector, and ConfigError for a filter, that ONNX cannot
+        contain.
+        """
         # Imported only for exports: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 
@@ -90,7 +94,8 @@ def build_own_q_policy(
 ) -> OwnQPolicy:
     """Return a policy of these networks, (layout of the actions, architecture).
 
-    The initial weights are determined by `seed`.
+    The initial weights are determined by `seed`. Raises ConfigError if the user's module cannot be
+    made, or is not one that can learn.
     """
     make_actor = partial(OwnQActor, *networks, exploration)
     made = OwnQPolicy(OwnQNetwork(*networks, seed), make_actor, config, device)

@@ -106,7 +106,7 @@ class OffPolicyTrainer(Trainer):
     def update(self, rows: Rows) -> dict[str, Scalar]:
         """Make one update of all networks from filtered transitions, column → (B, …).
 
-        Returns its statistics by name.
+        Returns its statistics by name. Subclasses define it.
         """
         raise NotImplementedError
 

@@ -47,8 +47,12 @@ def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
 def step_in_ranks(trainer: Trainer, ranks: RankGroup, *request: object) -> dict[str, float]:
     """Make a round in which each worker learns from its own sample; returns the statistics.
 
-    `request` are the arguments of `Rank.sample_and_learn`. The trainer's policy then takes over the
-    ranks' weights and optimiser.
+    Gradients are summed over all workers. `request` are the arguments of `Rank.sample_and_learn`,
+    such as epochs and learning rate. The trainer's policy then takes over the ranks' weights and
+    optimiser, filters are synchronised, and steps and episodes counted.
+
+    Raises TrainableError if a worker failed for good, and WorkerError if the workers' weights are
+    no longer equal.
     """
     with timed(trainer.timers, "sample_and_learn_time_ms"):
         learnt = ranks.sample_and_learn(*request)

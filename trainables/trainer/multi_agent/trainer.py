@@ -477,8 +477,8 @@ class MultiAgentTrainer(Trainer):
 
         Args:
             policy_cls: the algorithm or its name, which must be that of all policies; None for it.
-            observation_space: observation space of its agents; None to take the spaces of the
-                agents that the mapping assigns to it.
+            observation_space: observation space of its agents, given together with `action_space`;
+                None to take the spaces of the agents that the mapping assigns to it.
             action_space: action space of its agents, likewise.
             config: settings that only this policy has, as in ``multiagent.policies``.
             policy_state: state that `Policy.get_state` returned, of this or another trainer.
