@@ -241,7 +241,7 @@ class Trainable:
 
         The result is name → plain JSON data, with names that distinguish the settings. They are
         kept in each checkpoint and in the sweep's ledger, and later trials get them as
-        ``self.context.remembered``. The first value of a name is final.
+        ``self.context.remembered``. The first value of a name is final. Empty by default.
         """
         return {}
 
@@ -304,7 +304,7 @@ class Trainable:
         """Return the names of all metrics in results with these settings, nested ones as paths.
 
         A name that ends with ``/`` stands for all below it. Returns None if they are not known in
-        advance.
+        advance, as by default.
         """
         return None
 
@@ -565,7 +565,10 @@ class Trainable:
     ) -> dict[str, str]:
         """Write the trained model in each format into a folder; return format → path.
 
+        Raises NotImplementedError if the class writes no models.
+
         Args:
+            export_formats: name of a format, or of several.
             export_dir: folder for the files; `logdir` by default.
         """
         formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
@@ -637,7 +640,7 @@ class Trainable:
 
     @property
     def trial_id(self) -> str:
-        """Name of the trial in its sweep; ``default`` outside one."""
+        """Id of the trial in its sweep; ``default`` outside one."""
         return self.context.trial_id
 
     @property

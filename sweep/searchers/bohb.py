@@ -111,7 +111,10 @@ class Searcher(searchers.Searcher):
         return self._rungs
 
     def _least_points(self, request: Request) -> int:
-        """Return the minimum number of trials for the density of good or of bad settings."""
+        """Return the minimum number of trials for the density of good or of bad settings.
+
+        It is the option `min_points`; by default one more than the number of searched parameters.
+        """
         return self.options.min_points or len(request.space.domains) + 1
 
 
@@ -124,7 +127,8 @@ class _Rungs:
         self._levels = (math.inf, *reversed(request.levels))
         self._changes = Changes()
         self._points: Points = np.empty((0, len(self._domains)))
-        """Settings of the trials as points, by number, (trials or more, parameters)."""
+        """Settings of the trials as points, by number, (trials or more, parameters); NaN for an
+        inactive parameter, and for a trial outside the space."""
         self._keys: dict[float, list[_Key]] = {level: [] for level in self._levels}
         """Level → sort keys of the trials there, ascending; infinity is the end of training."""
         self._of: list[dict[float, _Key]] = []

@@ -74,9 +74,9 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return settings that a newly fitted process proposes, in a child process with torch.
 
-        The first `n_startup_trials` are random. The child process is started if needed and kept.
-        Raises BadSpace if the proposal is not a point of the space, and SweepError if the child
-        process dies twice.
+        They are random before `n_startup_trials` trials have scores. The child process is started
+        if needed and kept. Raises BadSpace if the proposal is not a point of the space, and
+        SweepError if the child process dies twice.
         """
         changed, sign = self._cache.update(request, AsComplete()), request.objective.signs[0]
         self._ranking.update(self._cache.frozen, changed, sign)
@@ -105,7 +105,7 @@ class Searcher(searchers.Searcher):
 def _select_window(
     frozen: Sequence[FrozenTrial], best: Sequence[int], window: int
 ) -> list[FrozenTrial]:
-    """Return `window` of the complete trials, and all that run, by number.
+    """Return at most `window` of the complete trials, and all that run, by number.
 
     `best` are indices of trials that are included, then the newest of the others, up to three
     quarters; the rest is chosen from those that are left, at even intervals.

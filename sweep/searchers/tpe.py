@@ -94,10 +94,10 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return settings that resemble good ones of the history more than its other ones.
 
-        The first `n_startup_trials` are random, and later some (`Options.random_fraction`): a model
-        of what reached the upper rungs would otherwise propose the same again, and never learn
-        whether anything else is better. At most `window` trials are modelled. Raises BadSpace if
-        the proposal is not a point of the space.
+        They are random before `n_startup_trials` trials have paused or ended, and some are later
+        (`Options.random_fraction`): a model of what reached the upper rungs would otherwise propose
+        the same again, and never learn whether anything else is better. At most `window` trials are
+        modelled. Raises BadSpace if the proposal is not a point of the space.
         """
         if rng.generator(request.seed, "tpe").random() < self._random_fraction(request):
             return request.space.draw(request.seed)

@@ -300,7 +300,8 @@ class _Copy:
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
         """Return the run `name`, created with these tags and title if it is missing.
 
-        `started` is its start in seconds since 1970.
+        A new run also gets the tags of user, source and commit. `started` is its start in seconds
+        since 1970.
         """
         if name not in self._runs:
             self._origin = self._origin or _origin(self._context)

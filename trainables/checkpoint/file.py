@@ -223,7 +223,7 @@ def _environment() -> dict[str, Any]:
     """Return what else determines the bits of later results, for a checkpoint's header.
 
     These are ``versions`` of Python and of libraries that are imported, torch's CPU capability
-    ``cpu`` and its number of ``threads``.
+    ``cpu`` and its number of ``threads``, both None if torch is not imported.
     """
     libraries = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
     versions = {name: str(module.__version__) for name, module in libraries.items()}
@@ -242,6 +242,8 @@ def _environment() -> dict[str, Any]:
 def _as_checkpoint_errors(path: Path) -> Iterator[None]:
     """Turn every exception inside the block into a CheckpointError that names `path`.
 
+    A file that does not exist is a MissingCheckpoint. Errors that may pass, such as too little
+    memory or missing rights, become UnreadableCheckpoint, and all others CorruptCheckpoint.
     SigningErrors stay as they are.
     """
     try:

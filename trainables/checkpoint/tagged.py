@@ -207,7 +207,8 @@ def _decode_tensor(data: NDArray[Any]) -> Any:
 def encode(value: Any) -> dict[str, Any]:
     """Return a value of another type, such as a tensor, as a dict with a type tag.
 
-    Raises NotData if its type cannot be stored.
+    Its fields may contain values that have to be encoded themselves. Raises NotData if its type
+    cannot be stored.
     """
     kind = type(value)
     if isinstance(value, np.generic):
@@ -230,7 +231,7 @@ def encode(value: Any) -> dict[str, Any]:
 
 
 def decode(tagged: dict[str, Any]) -> Any:
-    """Return the value from which `encode` made a tagged dict.
+    """Return the value from which `encode` made a tagged dict, whose fields are decoded already.
 
     Raises UnknownType for an unknown class, and any error for damaged fields.
     """

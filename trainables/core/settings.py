@@ -303,7 +303,7 @@ class Mistake:
 
     @property
     def allowed_keys(self) -> list[str]:
-        """Keys that are allowed at this place."""
+        """Keys that are allowed at this place; empty if the model is not known."""
         return list(self.model.model_fields) if self.model is not None else []
 
 

@@ -233,6 +233,9 @@ def _essentials(spaces: EnvSpaces) -> tuple[Any, ...]:
 
 
 def is_due(config: EvaluationConfig, iteration: int) -> bool:
-    """Return whether an evaluation follows this iteration, where 1 is the first."""
+    """Return whether an evaluation follows this iteration, where 1 is the first.
+
+    None does without ``evaluation_interval``.
+    """
     interval = config.evaluation_interval
     return interval is not None and iteration % interval == 0

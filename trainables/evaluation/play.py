@@ -333,7 +333,10 @@ class _RunningEpisode:
 
 
 def _act(inference: InferencePolicy, running: Sequence[_RunningEpisode]) -> None:
-    """Choose the next actions of all running episodes, in one batch, and send them."""
+    """Choose the next actions of all running episodes, in one batch, and send them.
+
+    The policy's memories of the episodes are updated, and decisions noted for their callbacks.
+    """
     observations = np.stack([np.asarray(one.observation) for one in running])
     memory = np.stack([one.memory for one in running])
     streams = [one.stream for one in running]

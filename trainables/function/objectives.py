@@ -122,7 +122,10 @@ class Suggestion:
         return [convert(first + k * by) for k in range(count)]
 
     def values_to_try(self) -> list[Any]:
-        """Return all values of a choice or of a short range, and both ends of a longer range."""
+        """Return all values if there are at most 32 (`FEW`); else the first and the last one.
+
+        Those are the ends of a range, or of the list of choices.
+        """
         few = self.values(FEW)
         return few if few is not None else [_plain(self.options[0]), _plain(self.options[-1])]
 

@@ -147,7 +147,9 @@ class FunctionThread:
     def _end(self, returned: Mapping[str, Any] | float | None) -> None:
         """Set `metrics` after the function's end: what it returned, or its last report for None.
 
-        Raises TrainableError if it neither reported nor returned anything.
+        They have ``done: True``. If they repeat the last report, `has_ended` is set, and counts of
+        the iteration (``*_this_iter``) are 0. Raises TrainableError if it neither reported nor
+        returned anything.
         """
         self._require_checkpoint_read()
         metric, value = self.context.metric, _number(returned)

@@ -60,9 +60,9 @@ class Graph:
             for name, one in inputs.items()
         }
         self._numbers: dict[str, float] = {}
-        """Numbers in the buffers now."""
+        """Name of an input that is a number → its value in the buffers now."""
         self._sizes: dict[str, torch.Size] = {}
-        """Shapes of the step's results."""
+        """Name → shape of each of the step's results; empty before the first step."""
         self._results = torch.zeros(0)
         """Results of the latest launch as one vector, which the next launch overwrites."""
         self._launch: Callable[[], None] | None = None

@@ -125,7 +125,7 @@ class ReplayBuffer:
     def __init__(self, capacity: int, seed: int, device: "torch.device | None" = None) -> None:
         self._capacity, self._device = capacity, device
         self._there: DeviceRows | None = None
-        """The rows, if a device holds them."""
+        """The rows, if a device holds them; else None, as before the first rows."""
         self._stream = rng.generator(seed, "replay")
         self._size = 0
         self._next = 0

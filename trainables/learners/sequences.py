@@ -52,7 +52,8 @@ class SequenceBatch(TrainBatch):
     def minibatches(self, size: int, stream: np.random.Generator) -> list[dict[str, Array]]:
         """Return all sequences in a random order, divided into minibatches of about `size` rows.
 
-        Numbers of rows differ, since sequences stay whole.
+        Numbers of rows differ, since sequences stay whole; minibatches without rows are left out.
+        Columns are those of `select_columns`.
         """
         parts = -(-len(self) // size)
         order = stream.permutation(np.count_nonzero(self.begins))

@@ -54,7 +54,8 @@ class TorchLearner:
         self.stats = stats
         self._grad_clip, self._frames, self._graphs = grad_clip, frames, graphs
         self._sent: dict[str, Tensor] = {}
-        """Columns of the batch that is learnt from, on the policy's device."""
+        """Columns of the batch that is learnt from, on the policy's device; empty outside
+        `learning`, and for sequences."""
 
     @contextmanager
     def learning(self) -> Iterator[None]:

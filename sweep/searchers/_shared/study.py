@@ -67,7 +67,10 @@ class WithRungs:
         return SamplerView(state, rungs=self._values(trial), violations=finite(trial.violations))
 
     def _values(self, trial: Trial) -> dict[int, float]:
-        """Return number of a rung → score there; without rungs, iteration → score so far."""
+        """Return number of a rung → score there; without rungs, iteration → score so far.
+
+        Rungs that the trial has not reached, and those without a score, are left out.
+        """
         reached = [
             (rung, trial.score_at(level))
             for rung, level in enumerate(self.levels, start=1)
@@ -136,7 +139,7 @@ class Cache:
         """Convert the trials of a request that have changed, and return their numbers, ascending.
 
         All are converted if the space or the view is another one than before. Trials outside the
-        space are converted as failed.
+        space are converted as failed; trials that are gone are dropped.
         """
         space, known = request.space, request.trials
         domains = space.domains

@@ -80,7 +80,10 @@ class Check:
             self._store.close()
 
     def _take(self, records: Sequence[Recorded]) -> None:
-        """Add the rows that follow from these events to those that MLflow should have."""
+        """Add the rows that follow from these events to those that MLflow should have.
+
+        Notes for each run up to which iteration rows were certainly made only once.
+        """
         changes = self._content.extend(records)
         self._keys |= {run_name(*run): run for run in changes.runs}
         new = {"": changes.sweep, **{run_name(*run): rows for run, rows in changes.runs.items()}}

@@ -263,7 +263,8 @@ class Content:
     def _rows(self, run: RunKey, event: Reported | Closed, end_time: float) -> Iterator[Value]:
         """Yield the rows of an event's results.
 
-        Its slice, or the event, ended at `end_time` (seconds since 1970).
+        Its slice, or the event, ended at `end_time` (seconds since 1970). Each iteration keeps its
+        first time.
         """
         replica = self.history.replica(event.trial, event.replica)
         earliest = replica.started_at or self._context.created_at
@@ -518,8 +519,8 @@ def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
     """Yield the numbers of a result as rows of curves, all with the time `time` in milliseconds.
 
     The iteration comes first: a store that lacks it lacks the other numbers, too. `compared` are
-    the names of results that are sent even if they are counts. Texts, counts and results that
-    differ if training is repeated are left out.
+    the names of results that are sent even if they are counts. Texts, other counts and the results
+    of `NOT_CURVES` are left out.
     """
     step, metrics = _step(row), row.metrics
     first = metrics.get("training_iteration")
@@ -626,7 +627,10 @@ def parameter(value: Any) -> str:
 
 
 def truncate(text: str, limit: int) -> str:
-    """Return a text for a database, cut to `limit` characters with a note that says so."""
+    """Return a text for a database, cut to `limit` characters with a note that says so.
+
+    Lone surrogates are escaped first; a text that is short enough has no note.
+    """
     # replaces lone surrogates from file names
     text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) <= limit:

@@ -122,8 +122,8 @@ def connect(context: TrackerContext) -> "Store":
     """Return the store of a sweep's runs: the server of its tracking URI, or else the root's file.
 
     The file with its tables, and the experiment, are created if missing, while other sweeps wait.
-    An experiment that was deleted is restored. Raises UsageError if a link is in the file's place,
-    and StorageError if its tables cannot be made.
+    An experiment that was deleted is restored. Raises UsageError if a link or the like is in the
+    file's place, and StorageError if its tables cannot be made.
     """
     if context.tracking_uri is not None:
         return ServerStore(context, _experiment(open_client(context), context.name, None))
@@ -327,8 +327,8 @@ class FileStore:
     ) -> None:
         """Add rows, tags and parameters to a run; tags replace older ones of the same name.
 
-        Rows and parameters that exist stay as they are. A run that a user deleted is only marked as
-        deleted in `run`.
+        A row that is there already is not added again, and a parameter that is there keeps its
+        value. A run that a user deleted is only marked as deleted in `run`.
         """
         with self.writing() as database:
             stage = "SELECT lifecycle_stage FROM runs WHERE run_uuid = ?"

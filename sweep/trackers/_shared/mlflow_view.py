@@ -133,7 +133,11 @@ def _view(context: TrackerContext, parent: str, names: Sequence[str], heading: s
 
 
 def _chart(section: str, number: int, name: str) -> dict[str, Any]:
-    """Return the fields that all charts of a view have; `number` is the index of the chart."""
+    """Return the fields that all charts of a view have; `number` is the index of the chart.
+
+    `section` is the ID of the section that contains it, `name` its title; if empty, MLflow makes
+    one.
+    """
     return {
         "uuid": f"{section}-{number}",
         "runsCountToCompare": AT_FIRST,

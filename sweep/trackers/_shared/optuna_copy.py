@@ -255,7 +255,10 @@ def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
 
 
 def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
-    """Return a copy of the trial `new` with only those values and attributes that `old` lacks."""
+    """Return a copy of the trial `new` with only those values and attributes that `old` lacks.
+
+    Those that `old` has with another value are included.
+    """
     lacking = copy.copy(new)
     lacking.intermediate_values = {
         step: value

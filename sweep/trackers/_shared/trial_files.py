@@ -363,7 +363,10 @@ class FileTracker(trackers.Tracker):
 
 
 def curves(row: Row) -> dict[str, float]:
-    """Return a row's numbers, without those that differ if training is repeated, such as times."""
+    """Return a row's numbers by name, without those of `NOT_CURVES`, such as dates and host names.
+
+    Texts are left out. The iteration is always included.
+    """
     return {
         name: value
         for name, result in identified(row).items()

@@ -84,7 +84,10 @@ _forking = threading.local()  # `mask`: this thread's signal mask before it fork
 
 
 def _hold_signals() -> None:
-    """Block SIGINT, SIGHUP and SIGTERM in this thread before it forks."""
+    """Block SIGINT, SIGHUP and SIGTERM in this thread before it forks.
+
+    The former mask is kept for `_release_signals`.
+    """
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
 
 

@@ -220,9 +220,9 @@ def _run_command(
 ) -> "NoReturn":
     """Replace this forked process by `command`, in the folder of descriptor `cwd`; never returns.
 
-    `reaper` is the pid of the parent: if that is gone, the command is not run. `files` maps
-    descriptor numbers in the command to descriptors here. `limits` are the soft and the hard limit
-    of open files.
+    If that fails, the process exits with code 127. `reaper` is the pid of the parent: if that is
+    gone, the command is not run. `files` maps descriptor numbers in the command to descriptors
+    here. `limits` are the soft and the hard limit of open files.
     """
     try:
         prctl(SET_DEATH_SIGNAL, _SIGKILL)

@@ -76,7 +76,10 @@ class Command:
             return self._exitcode
 
     def _read_status(self) -> int:
-        """Read one status message: at first the pid or minus an errno, later the exit code."""
+        """Read one status message: at first the pid or minus an errno, later the exit code.
+
+        Returns -9 if the reaper was killed and there is none.
+        """
         said = os.read(self.end_handle, _LENGTH)
         return int.from_bytes(said, "little", signed=True) if said else _KILLED
 

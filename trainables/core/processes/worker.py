@@ -110,7 +110,7 @@ def process_of(executor: ProcessPoolExecutor) -> Any:
 
 
 def is_alive(executor: ProcessPoolExecutor) -> bool:
-    """Return whether the worker's process runs."""
+    """Return whether the worker's process runs; False before the first submission."""
     process = process_of(executor)
     return process is not None and not has_ended(process.pid)
 

@@ -106,7 +106,7 @@ class FlatPolicy(Policy):
 
     @property
     def model(self) -> "ActorCritic | OwnActorCritic":
-        """Networks as a torch module, which shares the weights."""
+        """Networks as a torch module, which shares the weights; the first access imports torch."""
         return self.in_torch().model
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:

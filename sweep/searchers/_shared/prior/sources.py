@@ -130,7 +130,10 @@ class SweepsPrior:
 
     @cached_property
     def _columns(self) -> list[SpaceColumn]:
-        """Coordinates of the space of which at least one earlier trial has a value."""
+        """Coordinates of the parameters of which at least one earlier trial has a value.
+
+        A parameter of choices has one coordinate for each choice.
+        """
         known = {name for sweep in self.sweeps for trial in sweep.trials for name in trial.settings}
         columns: list[SpaceColumn] = []
         for name in self.space.searched:
