@@ -91,6 +91,7 @@ class Searcher(searchers.Searcher):
         """Return the trials to which the process is fitted: all running ones, and finished ones.
 
         Of more than `window` finished ones, it is the best, the newest, and a sample of the rest.
+        Without a `window`, it is all trials.
         """
         window, frozen, ranking = self.options.window, self._cache.frozen, self._ranking
         if window is None or len(ranking) <= window:

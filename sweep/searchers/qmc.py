@@ -47,7 +47,8 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return the point of the sequence whose number is that of the trial among searched ones.
 
-        After a rejected attempt it is the point at the same place of the next stretch.
+        After a rejected attempt it is the point at the same place of the next stretch. Raises
+        BadSpace if it is not a point of the space.
         """
         domains = request.space.domains
         point = self._point(
@@ -57,7 +58,10 @@ class Searcher(searchers.Searcher):
         return request.space.resolve(lambda name, domain: domain.value_at(share[name]))
 
     def _point(self, seed: int, dimensions: int, number: int) -> NDArray[np.float64]:
-        """Return point `number` of the sequence scrambled by `seed`, (dimensions,), each 0 to 1."""
+        """Return point `number` of the sequence scrambled by `seed`, (dimensions,), each 0 to 1.
+
+        Without dimensions it is (1,).
+        """
         kind = qmc.Sobol if self.options.sequence == "sobol" else qmc.Halton
         engine = kind(max(dimensions, 1), scramble=True, rng=rng.generator(seed, "qmc"))
         if number:

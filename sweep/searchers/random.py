@@ -21,5 +21,8 @@ class Searcher(searchers.Searcher):
     )
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings drawn at random by the request's seed alone."""
+        """Return settings drawn at random by the request's seed alone.
+
+        Raises BadSpace if many random points are all forbidden.
+        """
         return request.space.draw(request.seed)

@@ -20,7 +20,10 @@ class Tracker(FileTracker):
     file = "progress.csv"
 
     def read(self, content: bytes) -> RowPositions:
-        """Return the positions of the rows in a file's contents, up to the first invalid line."""
+        """Return the positions of the rows in a file's contents, up to the first invalid line.
+
+        There are none if the first line does not name the columns.
+        """
         header, *lines = content.split(b"\n")[:-1] or [b""]
         columns = _cells(header)
         if columns[:1] != [IDENTITY]:

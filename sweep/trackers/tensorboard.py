@@ -55,7 +55,11 @@ class Tracker(FileTracker):
         )
 
     def encode(self, row: Row, columns: Sequence[str], ended_at: float, place: int) -> bytes:
-        """Return a result as one record, with all its numbers at one step."""
+        """Return a result as one record, with all its numbers at one step.
+
+        The step is ``timesteps_total``, else the iteration. Texts and results of `NOT_CURVES` are
+        left out.
+        """
         steps = to_number(row.metrics.get("timesteps_total"))
         step = int(steps) if steps is not None and 0 <= steps < 2**63 else row.iteration
         values = b"".join(
@@ -108,7 +112,10 @@ def _record(data: bytes) -> bytes:
 
 
 def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield size in bytes and contents of each record of a file, up to an incomplete one."""
+    """Yield size in bytes and contents of each record of a file, in order.
+
+    Ends before a record that is incomplete or whose length is damaged; contents are not checked.
+    """
     around = _HEAD.size + 2 * _CRC.size
     at = 0
     while at + around <= len(content):

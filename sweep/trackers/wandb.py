@@ -40,7 +40,10 @@ class Tracker(FileTracker):
     file = "run-sweep.wandb"
 
     def read(self, content: bytes) -> RowPositions:
-        """Return the positions of the rows in a file, up to a record that belongs to none."""
+        """Return the positions of the rows in a file, up to a record that belongs to none.
+
+        There are none if the file does not begin with its header and the run's record.
+        """
         standing = RowPositions()
         for data, end in _records(content):
             if data.startswith(tag(RUN)) and not standing.start:

@@ -136,7 +136,10 @@ def _check_free_space(parent: int, size: int) -> None:
 
 
 def _write_file(parent: int, name: str, pieces: Iterable[Piece], durable: bool) -> None:
-    """Create the file `name` and write `pieces` to it; with `durable`, flush them to the disk."""
+    """Create the file `name` and write `pieces` to it; with `durable`, flush them to the disk.
+
+    `parent` is the folder's descriptor. Raises OSError if the file exists or the disk refuses.
+    """
     file = os.open(name, _CREATE, 0o600, dir_fd=parent)
     try:
         for piece in pieces:

@@ -101,7 +101,10 @@ class Normaliser:
         return value if len(value) <= INLINE_BYTES else self._tagged(value, path, depth)
 
     def _items(self, value: Sequence[Any], path: Path, depth: int) -> list[Any]:
-        """Return the normalised items of a list or tuple."""
+        """Return the normalised items of a list or tuple.
+
+        Raises StateError if one cannot be stored, or the whole is too large or nested too deeply.
+        """
         self._enter(1 + len(value), path, depth)
         inside = depth + 1
         return [
@@ -125,7 +128,10 @@ class Normaliser:
         return value
 
     def _dict(self, value: dict[Any, Any], path: Path, depth: int) -> dict[Any, Any]:
-        """Return a dict of normalised values; raises StateError if a key is not allowed."""
+        """Return a dict of normalised values.
+
+        Raises StateError if a key or value is not allowed, or the whole is too large or too deep.
+        """
         self._enter(1 + 2 * len(value), path, depth)
         if TAG in value or set(map(type, value)) != {str}:
             for key in value:

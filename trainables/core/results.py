@@ -198,7 +198,7 @@ class ResultLog:
         return None if logdir is None else Path(logdir).resolve()
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """Pass a copy of one complete result to the logger."""
+        """Pass a copy of one complete result to the logger, if there is one that is not closed."""
         if self._logger is not None:
             self._logger.on_result(copy.deepcopy(dict(result)))
 

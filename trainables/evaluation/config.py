@@ -190,7 +190,7 @@ def check_evaluation(
     """Raise ConfigError if a policy with the spaces `training` cannot play in the evaluation.
 
     `environments` are those of the evaluation and of training, `envs` the evaluation's vector
-    settings.
+    settings. Makes and closes an environment to look at it, once per process.
     """
     environment, trained_on = environments
     with _inside_evaluation_config():

@@ -285,7 +285,10 @@ _OTHER_METHODS = frozenset(name for name in dir(Trial) if not name.startswith("s
 
 @functools.cache
 def _mentions(code: CodeType, parameter: str) -> _Mentions:
-    """Find where a compiled function uses its parameter `parameter`, from its source; cached."""
+    """Find where a compiled function uses its parameter `parameter`, from its source; cached.
+
+    If the source cannot be read, the last line of the result is infinite.
+    """
     source = "".join(linecache.getlines(code.co_filename))
     with contextlib.suppress(SyntaxError, ValueError):
         for node in ast.walk(ast.parse(source)):

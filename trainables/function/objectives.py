@@ -108,7 +108,10 @@ class Suggestion:
         return found
 
     def values(self, limit: int) -> list[Any] | None:
-        """Return all values that the parameter can have; None if there are more than `limit`."""
+        """Return all values that the parameter can have.
+
+        Returns None if there are more than `limit`, as for a range of floats without a step.
+        """
         if self.kind == "choice":
             return [_plain(one) for one in self.options] if len(self.options) <= limit else None
         low, high = self.options

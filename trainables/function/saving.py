@@ -35,7 +35,10 @@ def _never_saves_itself(function: FunctionType) -> bool:
 
 
 def _only_reports(function: FunctionType) -> bool:
-    """Return whether the source of a plain function shows that none of its reports saves."""
+    """Return whether the source of a plain function shows that it reports, but never saves.
+
+    Returns False if the source cannot be read.
+    """
     known, calls, homes = {function.__name__: function}, list[ast.Call](), set[str]()
     waiting: list[Any] = [function]
     try:

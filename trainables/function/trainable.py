@@ -48,7 +48,11 @@ class FunctionTrainable(Trainable):
 
     @classmethod
     def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
-        """Return whether the function's reports have checkpoints, as far as the source shows."""
+        """Return whether the function's reports have checkpoints, as far as the source shows.
+
+        That is `saves`, if it is not None. Otherwise it is False only if the source shows that no
+        report has one.
+        """
         return cls.saves if cls.saves is not None else not never_saves(cls.function)
 
     @property

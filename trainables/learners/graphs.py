@@ -155,7 +155,7 @@ class Graphs:
 
     @property
     def captured(self) -> int:
-        """Number of gradient steps that have been captured."""
+        """Number of captured graphs that are kept: one for each kind and shapes of inputs."""
         return sum(one.is_captured for one in self._known.values())
 
     def run(self, kind: str, step: Step, inputs: Mapping[str, Scalar]) -> dict[str, Tensor]:

@@ -261,7 +261,10 @@ class ReplayBuffer:
             self._byte_view()[:] = rows
 
     def _allocate(self, kinds: Mapping[str, Kind]) -> None:
-        """Allocate memory for `capacity` rows of these columns: name → dtype, shape of a row."""
+        """Allocate memory for `capacity` rows of these columns: name → dtype, shape of a row.
+
+        Does nothing without columns.
+        """
         if kinds:
             fields = [(name, dtype, shape) for name, (dtype, shape) in kinds.items()]
             self._columns = dict(kinds)

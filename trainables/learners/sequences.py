@@ -29,7 +29,10 @@ class SequenceBatch(TrainBatch):
         return np.diff(np.append(np.flatnonzero(self.begins), len(self)))
 
     def columns(self) -> dict[str, Array]:
-        """Return the columns (B, …) of all sequences, as `select_columns` does."""
+        """Return the columns (B, …) of all sequences, in order, as `select_columns` does.
+
+        Columns ``positions`` and ``states`` assign rows to sequences, for a recurrent network.
+        """
         return self.select_columns(np.arange(np.count_nonzero(self.begins)))
 
     def select_columns(self, chosen: NDArray[np.int64]) -> dict[str, Array]:

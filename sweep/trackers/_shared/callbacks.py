@@ -265,7 +265,11 @@ def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Cal
 def _trial(
     context: TrackerContext, history: History, event: Opened | Reported | Closed | Moved, k: int
 ) -> dict[str, Any]:
-    """Return plain data that describes the trial of event number `k` to a callback."""
+    """Return plain data that describes the trial of event number `k` to a callback.
+
+    Status, reason, seed, iteration and folder are those of the seed or test that the event is
+    about; ``searched``, ``config`` and ``score`` those of the trial.
+    """
     trial, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
     test = is_test(event.replica)
     return {

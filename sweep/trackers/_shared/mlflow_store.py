@@ -303,7 +303,10 @@ class FileStore:
         ]
 
     def create(self, title: str, started: int, tags: Mapping[str, str]) -> StoredRun:
-        """Create a run and return it; `started` is its start in milliseconds since 1970."""
+        """Create a run and return it; `started` is its start in milliseconds since 1970.
+
+        It is RUNNING, and has these tags.
+        """
         run = StoredRun(uuid.uuid4().hex, title)
         artifacts = f"{self._artifacts}/{run.id}/artifacts"
         user = tags.get("mlflow.user", "unknown")
@@ -349,7 +352,10 @@ class FileStore:
         run.tags.update(tags)
 
     def _insert(self, run: str, rows: Sequence[Value]) -> None:
-        """Insert rows, and update the newest row of each curve in MLflow's table of these."""
+        """Insert rows, and update the newest row of each curve in MLflow's table of these.
+
+        Rows that are there already stay as they are.
+        """
         stored = [
             (key, 0.0 if value != value else value, at, run, step, value != value)
             for key, _, value, step, at in rows

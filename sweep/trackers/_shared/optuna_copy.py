@@ -97,7 +97,10 @@ class Copy:
         )
 
     def _grow(self, expected: Sequence[FrozenTrial]) -> None:
-        """Add the trials of `expected` that the study lacks, and values that its others lack."""
+        """Add the trials of `expected` that the study lacks, and values that its others lack.
+
+        These are scores, attributes and a new state. The known trials are updated.
+        """
         known = self._trials
         older = [trial for trial in expected if trial.number < len(known)]
         for trial in older:

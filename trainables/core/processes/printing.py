@@ -29,7 +29,11 @@ class _Output(io.FileIO):
 
 
 def ignore_full_disk() -> None:
-    """Replace this process's standard output and error by ones that ignore a full disk."""
+    """Replace this process's standard output and error by ones that ignore a full disk.
+
+    Text that is buffered is written first. A stream for which a program has set another kind of
+    object stays.
+    """
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):

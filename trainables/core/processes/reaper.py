@@ -240,7 +240,11 @@ def _run_command(
 
 
 def main() -> None:
-    """Run the reaper for the parent whose pid is the first argument, until that parent is gone."""
+    """Run the reaper for the parent whose pid is the first argument, until that parent is gone.
+
+    Closes all files but the socket for requests, and forks the process that does the work; this one
+    waits for that and kills what it left. Returns at once if the parent is gone already.
+    """
     parent = int(sys.argv[1])
     prctl(_SET_SUBREAPER, 1)
     prctl(SET_DEATH_SIGNAL, _SIGCONT)  # suspended with its parent, it continues when that ends

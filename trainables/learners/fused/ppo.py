@@ -218,12 +218,11 @@ class FusedLearner:
         return means[: len(self.stats)]
 
     def _value_errors(self, values: Array, old_values: Array, returns: Array, out: Array) -> Array:
-        """Return the gradient (B,) of half the squared value errors.
+        """Return the gradient (B,) of half the squared value errors; write the squares to `out`.
 
-        Write these squares to `out` (B,).
-
-        `values` are those of the present weights, `old_values` those of sampling, `returns` the
-        targets, each (B,).
+        With `vf_clip_param`, the change of each value is clipped, and the larger square of both
+        counts. `values` are those of the present weights, `old_values` those of sampling, `returns`
+        the targets, each (B,), as is `out`.
         """
         errors: Array = values - returns
         np.square(errors, out=out)
