@@ -134,7 +134,7 @@ class Policy(ABC):
     def kept_moments(self) -> dict[str, dict[str, Array]]:
         """Return parameter → copied moments of the optimiser (name → array).
 
-        They are empty for a parameter that was never updated.
+        They are empty, or zeros, for a parameter that was never updated.
         """
 
     def get_state(self) -> dict[str, Any]:
