@@ -48,6 +48,9 @@ NAMES: Mapping[str, str] = {
 def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int) -> Columns:
     """Return the valid rows of a fragment (T, N) as columns, environment after environment.
 
+    Adds ``agent_index``, which is 0, ``unroll_id``, the previous actions and rewards, 0 before an
+    episode's first step, and probabilities of actions if their logarithms are known.
+
     Args:
         fragment: fragment with the requested columns `WRITTEN`.
         before: actions (N, …) and rewards (N,) of the step before the fragment; None if episodes
@@ -72,8 +75,9 @@ def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int
 def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
     """Return the valid rows of one policy's fragments (T, lanes) as columns, lane after lane.
 
-    A lane is a column of a fragment, with the steps of one agent after the other. The fragments
-    need the columns `WRITTEN_IN_LANES`.
+    A lane is a column of a fragment, with the steps of one agent after the other. There is at least
+    one fragment; each needs the columns `WRITTEN_IN_LANES`. Adds probabilities of actions if their
+    logarithms are known.
     """
     named = {**NAMES, **{name: name for name in WRITTEN_IN_LANES - WRITTEN}}
     parts = [
@@ -86,8 +90,9 @@ def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
 def as_sent(fragment: Fragment, spread: Spread | None) -> Fragment:
     """Return the fragment with actions as the environment got them, but not clipped.
 
-    Log-probabilities become densities of these numbers. `spread` is `ActionAdapter.spread`; None if
-    actions are not spread over their bounds.
+    Log-probabilities become densities of these numbers, and previous actions are converted, too.
+    `spread` is `ActionAdapter.spread`: factors and offsets (K,); None if actions are not spread
+    over their bounds, when the fragment itself is returned.
     """
     if spread is None:
         return fragment
@@ -119,7 +124,11 @@ def batch_of_agents(
 
 
 def _valid_rows(fragment: Fragment, columns: Mapping[str, Array]) -> Columns:
-    """Return the valid rows (R, …) of columns (T, N, …), environment after environment."""
+    """Return the valid rows (R, …) of columns (T, N, …), environment after environment.
+
+    Steps in which an environment only restarted are left out. Adds ``action_prob`` if there is
+    ``action_logp``.
+    """
     if "action_logp" in columns:
         columns = {**columns, "action_prob": np.exp(columns["action_logp"])}
     kept = (fragment.valid & ~fragment.autoreset).T.reshape(-1)

@@ -51,12 +51,18 @@ def is_user_defined(source: str) -> bool:
 
 
 def _with_path(source: Any) -> Any:
-    """Return a value of ``input``, with an importable class or function replaced by its path."""
+    """Return a value of ``input`` or ``output``, an importable class or function as its path.
+
+    Other values are returned unchanged.
+    """
     return (import_path_of(source) or source) if callable(source) else source
 
 
 def _validate_estimators(names: Any) -> Any:
-    """Return the value of ``input_evaluation`` as a list; ValueError for unknown estimators."""
+    """Return the value of ``input_evaluation`` as a list.
+
+    Raises ValueError if it is no list or names an unknown estimator.
+    """
     listed = isinstance(names, list | tuple)
     if not (listed and all(name in ESTIMATORS for name in names)):
         raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
@@ -216,7 +222,8 @@ class IOContext:
         """Return a reader whose batches are sampled in the environment by the present policy.
 
         A user-defined reader that calls this while it is made may mix samples with other
-        experience. Returns None for a writer, and if ``sampler`` is itself a source in `input`.
+        experience. The first call makes workers that sample. Returns None for a writer, if
+        ``sampler`` is itself a source in `input`, and if it is first called later.
         """
         return self.find_sampler()
 
@@ -224,8 +231,8 @@ class IOContext:
 def make_user_defined(key: str, source: str | Maker, kind: type[T], context: IOContext) -> T:
     """Call a user's class or function, or ``package.module:Name``, with the context.
 
-    Returns the reader or writer that it makes. Raises ConfigError, about the setting `key`, if that
-    is no object of class `kind`.
+    Returns the reader or writer that it makes. Raises ConfigError, about the setting `key`, if the
+    path cannot be imported, or that is no object of class `kind`; and whatever the call raises.
     """
     maker = load_callable(key, source, kind.__name__) if isinstance(source, str) else source
     made: object = maker(context)

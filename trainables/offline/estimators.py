@@ -107,6 +107,7 @@ def terms(
 ) -> Terms:
     """Compute numerators and denominators of an estimate by importance sampling.
 
+    Products of ratios are at most e^`HIGHEST`; those of ``wis`` are scaled by the highest one.
     Raises ValueError for ``dr`` without fitted values.
 
     Args:
@@ -159,7 +160,8 @@ def estimate(
 ) -> Estimate | None:
     """Return the estimate of these terms, with a bootstrap interval of `resamples` draws.
 
-    Returns None if all denominators are 0: the policy takes none of the actions.
+    The draws are made from `stream`. Returns None if all denominators are 0: the policy takes none
+    of the actions.
     """
     if terms.denominators.sum() <= 0.0:
         return None
@@ -222,10 +224,10 @@ def _features(observations: Array) -> Reals:
 
 
 def read_episodes(reader: InputReader, limit: int, policy: str | None = None) -> Episodes | None:
-    """Read whole episodes, the first `limit` of a reader.
+    """Read whole episodes, the first `limit` that are complete within `MOST_BATCHES` batches.
 
-    Returns None, and logs a warning, if there are no whole episodes or if the probabilities of
-    their actions are missing.
+    Returns None, and logs a warning, if there are no whole episodes, or if a batch lacks rewards,
+    ends, next observations or the probabilities of its actions.
 
     Args:
         policy: policy whose agents' episodes are read, if there are several.
@@ -259,7 +261,11 @@ class _EpisodeJoiner:
         self._known: set[tuple[int, int]] = set()
 
     def add(self, batch: Columns) -> list[Columns]:
-        """Take the next batch, and return the episodes that are complete with its rows."""
+        """Take the next batch, and return the episodes that are complete with its rows.
+
+        Pieces that have not ended are kept for later batches if they have an ``eps_id``; pieces
+        without the start of their episode are dropped.
+        """
         episodes: list[Columns] = []
         ended = True
         for piece in pieces(batch):
@@ -286,7 +292,7 @@ class _EpisodeJoiner:
 
 
 def _select_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
-    """Yield the columns of one policy, from batches of several."""
+    """Yield the columns of one policy, from batches of several; batches without it are left out."""
     by_policy = (batch["policy_batches"] for batch in read)
     return (one[policy] for one in by_policy if policy in one)
 
@@ -343,7 +349,11 @@ class Estimates:
 
     @cached_property
     def episodes(self) -> Episodes | None:
-        """Recorded episodes, read at the first access; None if there are none that can be used."""
+        """Recorded episodes, read at the first access; None if there are none that can be used.
+
+        The reasons for None are logged. Raises ConfigError or StoredDataError if the source cannot
+        be read.
+        """
         config = self._context.offline
         source = next(one for one in config.sources if one != SAMPLER)
         in_order = config.model_copy(update={"shuffle_buffer_size": 0})
@@ -353,8 +363,9 @@ class Estimates:
     def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
         """Return estimates of a policy's return: ``<name>``, ``<name>_low`` and ``<name>_high``.
 
-        ``episodes`` is the number of recorded episodes. Empty if nothing can be estimated.
-        `iteration`, its number, seeds the bootstrap.
+        ``episodes`` is the number of recorded episodes. Estimators that fail are left out, and the
+        reason is logged once. Empty if no estimator is set, or there are no episodes to use. The
+        first call reads them. `iteration`, its number, seeds the bootstrap.
         """
         if not self._names or self.episodes is None:
             return {}
@@ -371,7 +382,7 @@ class Estimates:
         return result
 
     def _warn(self, warning: str) -> None:
-        """Log a warning that begins with an estimator's name, only the first time for each."""
+        """Log a warning that begins with an estimator's name, only the first one for each name."""
         if (name := warning.partition(" ")[0]) not in self._warned:
             self._warned.add(name)
             logger.warning("input_evaluation: %s", warning)
@@ -379,7 +390,8 @@ class Estimates:
     def _terms(self, name: str, policy: LogLikelihoods, episodes: Episodes) -> Terms | None:
         """Return the terms of the estimator `name` for this policy.
 
-        Returns None, with a warning, if the estimator ``dr`` does not support the spaces.
+        Ratios that have to be limited are logged, once. Returns None if the estimator is ``dr``,
+        and actions are not a single choice or observations have more than `MOST_FEATURES` numbers.
         """
         own = np.asarray(policy(episodes.observations, episodes.actions), dtype=np.float64)
         log_ratios = episodes.arrange_by_episode(own - episodes.logp[episodes.valid])

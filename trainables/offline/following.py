@@ -24,8 +24,10 @@ CERTAIN = frozenset({"eps_id", "t", "agent_index"})
 def add_following(columns: dict[str, Array], is_multi_agent: bool) -> None:
     """Add a column ``has_next`` (R,), True where the next row is the next step, and ``new_obs``.
 
-    Checked `columns` are changed in place. Without ``new_obs``, rows that neither end their episode
-    nor are followed by the next row are removed, since the observation after them is not known.
+    Checked `columns` are changed in place; they have at least ``obs``, ``terminateds`` and
+    ``truncateds``. Without ``new_obs``, rows that are not terminated and not followed by the next
+    row are removed, since the observation after them is not known. If no column shows the order of
+    rows, and not all are terminated, ``has_next`` is False and ``new_obs`` is not added.
     `is_multi_agent` is True if an agent may not act in every step of its episode.
     """
     columns["has_next"] = np.concatenate([_follows(columns, is_multi_agent), [False]])
@@ -41,7 +43,8 @@ def add_following(columns: dict[str, Array], is_multi_agent: bool) -> None:
 def _follows(columns: Mapping[str, Array], is_multi_agent: bool) -> NDArray[np.bool_]:
     """Return flags (R - 1,), True where the next row is the next step of the same episode.
 
-    It is judged by the numbers of episode, agent and step, and by the observations.
+    It is judged by the numbers of episode, agent and step, and by the observations. All are False
+    if no column shows the order of rows.
     """
     follows = ~(columns["terminateds"] | columns["truncateds"])[:-1]
     if not _in_order(columns):
@@ -76,7 +79,8 @@ def _equal_rows(rows: Array, other: Array) -> NDArray[np.bool_]:
 def is_followed_by(columns: Columns, other: Columns) -> bool:
     """Return whether the first row of `other` may be the next step after the last row of `columns`.
 
-    Both are pieces of one agent's episode, by their ``eps_id`` and ``agent_index``.
+    Both are pieces of one agent's episode, by their ``eps_id`` and ``agent_index``. The step
+    numbers, if there are any, and the observations decide.
     """
     if "t" in columns and "t" in other and columns["t"][-1] + 1 != other["t"][0]:
         return False
@@ -84,14 +88,21 @@ def is_followed_by(columns: Columns, other: Columns) -> bool:
 
 
 def pieces(batch: Columns) -> Iterator[Columns]:
-    """Yield the stretches of a batch in which each row is the next step of the one before."""
+    """Yield the stretches of a batch in which each row is the next step of the one before.
+
+    They are shown by its column ``has_next``.
+    """
     edges = np.flatnonzero(~batch["has_next"]) + 1
     for begin, end in zip([0, *edges[:-1]], edges, strict=True):
         yield {name: column[begin:end] for name, column in batch.items()}
 
 
 def with_numbers(batch: Columns) -> Columns:
-    """Return the batch with the columns ``t`` and ``eps_id``, counted by its pieces if missing."""
+    """Return the batch with the columns ``t`` and ``eps_id``, counted if missing.
+
+    Each stretch of rows that follow each other (``has_next``) is then an episode; both count from
+    0.
+    """
     begins = np.concatenate([[True], ~batch["has_next"][:-1]])
     rows = np.arange(len(begins))
     counted = {

@@ -42,7 +42,8 @@ BROKEN = (
 def find_set(place: str, source: str) -> Path | None:
     """Return the folder of a Minari data set's episodes; None if `source` names no data set.
 
-    Raises ConfigError, about the setting `place`, if the named set is not on this machine.
+    Raises ConfigError, about the setting `place`, if the named set is not on this machine, the name
+    is not valid, or Minari is not installed.
     """
     if not source.startswith(MINARI):
         path = Path(source).expanduser()
@@ -58,9 +59,10 @@ def find_set(place: str, source: str) -> Path | None:
 
 
 def folder_of(place: str, source: str) -> Path:
-    """Return the folder in which Minari keeps the set ``minari:NAME``.
+    """Return the folder in which Minari keeps the set ``minari:NAME``; it may not exist.
 
-    Raises ConfigError, about the setting `place`, if that is not a name.
+    Raises ConfigError, about the setting `place`, if that is not a name, or Minari is not
+    installed.
     """
     name = source.removeprefix(MINARI)
     if not NAME.fullmatch(name):
@@ -84,9 +86,10 @@ class MinariReader(FilesReader):
         self._open: tuple[Path, MinariStorage, int] | None = None
 
     def take(self, path: Path) -> Columns | None:
-        """Return the next episode as a checked batch; None after the last one.
+        """Return the next episode as a checked batch, and move the position; None after the last.
 
-        Raises NotABatch if the episode is damaged or does not fit.
+        Raises NotABatch if the episode is damaged or does not fit, StoredDataError if the whole set
+        is damaged.
         """
         storage, count = self._open_set(path)
         if (number := self._offset) >= count:
@@ -104,11 +107,14 @@ class MinariReader(FilesReader):
         return self._rows.checked(columns)
 
     def size(self, path: Path) -> int:
-        """Return the number of episodes in a set."""
+        """Return the number of episodes in a set; StoredDataError if it is damaged."""
         return self._open_set(path)[1]
 
     def _columns(self, episode: Mapping[str, Any], number: int) -> dict[str, Array]:
-        """Return the columns, name → (steps, …), of the episode `number` as Minari returns it."""
+        """Return the columns, name → (steps, …), of an `episode` as Minari returns it.
+
+        Choices count from 0; `number` is its ``eps_id``. Raises any exception if it is damaged.
+        """
         spaces, rewards = self._rows.spaces, np.asarray(episode["rewards"])
         observations = self._observations(episode["observations"], len(rewards) + 1)
         actions = np.asarray(episode["actions"])
@@ -128,7 +134,10 @@ class MinariReader(FilesReader):
         }
 
     def _observations(self, observations: Any, count: int) -> Array:
-        """Return an episode's observations as arrays (count, …), as a policy sees them."""
+        """Return an episode's observations as arrays (count, …), as a policy sees them.
+
+        Those that are stored in the environment's own form are preprocessed.
+        """
         spaces = self._rows.spaces
         at_env = spaces.at_env()
         shapes: set[Any] = set()
@@ -145,9 +154,9 @@ class MinariReader(FilesReader):
         return at_env.observe_all(_item_at(observations, i) for i in range(count))
 
     def _open_set(self, path: Path) -> "tuple[MinariStorage, int]":
-        """Open a data set; return it and its number of episodes.
+        """Open a data set, unless it is the one opened last; return it and its number of episodes.
 
-        StoredDataError if it is damaged.
+        Raises StoredDataError if it is damaged.
         """
         if self._open is None or self._open[0] != path:
             said = read_metadata(path)
@@ -163,7 +172,11 @@ class MinariReader(FilesReader):
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Return the metadata of a data set; raises StoredDataError if they are not plain data."""
+    """Return the metadata of a data set, after checks that Minari can read it without running code.
+
+    Raises StoredDataError if they are missing, lack spaces or the number of episodes, name an
+    unknown format, or belong to an HDF5 file with links.
+    """
     file = path / METADATA
     try:
         if file.stat().st_size > MOST_METADATA:
@@ -191,7 +204,10 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _check_hdf5(path: Path) -> None:
-    """Raise StoredDataError if an HDF5 file has links to other files, which might be read."""
+    """Raise StoredDataError if an HDF5 file has any links, which might lead to other files.
+
+    Also if it is no such file, is nested too deeply, or h5py is not installed.
+    """
     if importlib.util.find_spec("h5py") is None:
         raise StoredDataError(path, "an HDF5 file, which needs h5py", "pip install h5py")
     import h5py
@@ -240,10 +256,10 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
     """Write all batches as a new Minari data set in `folder`, and return the number of rows.
 
     Rows that follow each other are an episode, whose last row is truncated unless it is terminated.
-    The folder appears only when it is complete.
+    The folder appears only when it is complete. `name` is the set's name in its metadata.
 
     Raises:
-        ConfigError: the folder exists, or Minari does not support the spaces.
+        ConfigError: the folder exists, Minari is not installed, or it does not support the actions.
         StoredDataError: batches do not show the ends of episodes, or the disk refuses the files.
     """
     if folder.exists():
@@ -293,7 +309,10 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
 
 
 def _written_space(spaces: EnvSpaces) -> gym_spaces.Box:
-    """Return the observation space of a written data set: the environment's own if it is a Box."""
+    """Return the observation space of a written data set: the environment's own if it is a Box.
+
+    Otherwise, or with a user's preprocessor, it is the preprocessor's.
+    """
     raw = spaces.raw
     if type(raw) is gym_spaces.Box and spaces.preprocessor_path is None:
         return raw
@@ -313,7 +332,9 @@ def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
 def episode_stretches(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield all rows of batches, each once, as stretches in which each row leads to the next one.
 
-    Raises StoredDataError if batches lack the columns that episodes need.
+    A stretch may come from several batches. It has the columns ``obs``, ``new_obs``, ``actions``,
+    ``rewards`` and ``terminateds``. Those without an end come last. Raises StoredDataError, about
+    `path`, if batches lack the columns that episodes need.
     """
     waiting: dict[int, list[Columns]] = {}
     for batch in batches:
@@ -340,6 +361,6 @@ def episode_stretches(path: Path, batches: Iterable[Columns]) -> Iterator[Column
 
 
 def _join(parts: Sequence[Columns]) -> Columns:
-    """Return one batch of several pieces with the same columns."""
+    """Return one batch of several pieces, with the five columns that an episode needs."""
     names = ("obs", "new_obs", "actions", "rewards", "terminateds")
     return {name: np.concatenate([one[name] for one in parts]) for name in names}

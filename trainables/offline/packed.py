@@ -139,7 +139,10 @@ class _Machine:
         return found
 
     def execute(self, name: str, argument: Any) -> None:
-        """Execute one opcode with its argument; raise NotAnArray if no array needs it."""
+        """Execute one opcode with its argument, on the stack, the marks and the memo.
+
+        Raises NotAnArray if no array needs it.
+        """
         if name in _VALUES:
             self.stack.append(argument)
         elif name in _CONSTANTS:
@@ -154,7 +157,10 @@ class _Machine:
             raise NotAnArray(f"a pickle with the opcode {name}, which no array needs")
 
     def use_memo(self, verb: str, place: Any) -> None:
-        """Store the topmost value in the memo at `place`, or push the one there (`verb`)."""
+        """Store the topmost value in the memo at `place`, or push the one there.
+
+        The `verb` is ``put`` or ``get``; a `place` of None is the next free one.
+        """
         if verb == "get":
             self.stack.append(self.memo[place])
         else:
@@ -169,7 +175,7 @@ class _Machine:
         return values
 
     def push_name(self, module: Any, name: Any) -> None:
-        """Push the name of a class or function; NotAnArray unless `module` and `name` are texts."""
+        """Push the stand-in for a class or function; NotAnArray unless arrays need that one."""
         if not (isinstance(module, str) and isinstance(name, str)):
             raise NotAnArray("a pickle that names an object by something other than text")
         if (module, name) not in _NAMES:
@@ -187,9 +193,9 @@ class _Machine:
         self.stack.append(_MADE[what](*given))
 
     def build(self) -> None:
-        """Set the state of the dtype or array below the top, from the top.
+        """Set the state of the dtype or array below the top to the topmost value, and remove that.
 
-        NotAnArray for others.
+        Raises NotAnArray if neither is there.
         """
         made, state = self.pop(2)
         if not isinstance(made, _Kind | _Array):
@@ -209,7 +215,11 @@ _EFFECTS: dict[str, Callable[[_Machine, Any], None]] = {
 
 
 def _fill_array(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
-    """Return an array of these bytes, type, shape and order; NotAnArray if they do not fit."""
+    """Return a copy of these bytes as an array of this type, shape and order, in native byte order.
+
+    Raises NotAnArray if one of them is not valid, and ValueError if there are too few or too many
+    bytes.
+    """
     lengths = isinstance(shape, tuple) and all(type(one) is int and one >= 0 for one in shape)
     if not lengths or len(shape) > MOST_DIMENSIONS or order not in ("C", "F"):
         raise NotAnArray("an array whose shape is not valid")

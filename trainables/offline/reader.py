@@ -64,18 +64,19 @@ class InputReader:
     """
 
     def next(self) -> Batch:
-        """Return the next batch: ``obs``, ``actions`` and other columns, each (R, …).
+        """Return the next batch, and move on: ``obs``, ``actions`` and other columns, each (R, …).
 
-        With several agents it is ``policy_batches``, policy → such columns, and ``count``.
+        With several agents it is ``policy_batches``, policy → such columns, and ``count``, the
+        number of environment steps. There is always a next one. Derived classes must define this.
         """
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything that determines the next batches, as plain data."""
+        """Return everything that determines the next batches, as plain data; by default nothing."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned."""
+        """Restore the state that `get_state` returned; by default does nothing."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,10 @@ class Rows:
         return self._checked(_parse_line(line))
 
     def checked(self, columns: Mapping[str, Any]) -> Columns:
-        """Check the columns of a user-defined reader, and return them completed by derived ones.
+        """Check the columns of a reader, and return them completed by derived ones.
 
-        Raises NotABatch if they do not have the required form.
+        Rows whose next observation is unknown are removed, so there may be none left. Raises
+        NotABatch if they do not have the required form.
         """
         return self._checked({"type": "SampleBatch", **columns})
 
@@ -111,9 +113,11 @@ class Rows:
         )
 
     def completed(self, read: Columns) -> Columns:
-        """Return checked columns with derived ones, such as ``new_obs`` and log-probabilities.
+        """Return checked columns with derived ones: log-probabilities, ``new_obs``, ``has_next``.
 
-        Raises NotABatch if one is missing, or their lengths differ.
+        ``dones`` become ``terminateds``; without ``truncateds`` no row is truncated. Rows whose
+        next observation is unknown are removed. Raises NotABatch if ``obs`` or ``actions`` are
+        missing, lengths differ or are 0, or a probability is impossible.
         """
         columns = dict(read)
         if missing := sorted({"obs", "actions"} - columns.keys()):
@@ -161,7 +165,8 @@ class Rows:
     def _actions(self, column: Array) -> Array:
         """Return a column of actions in the required shape and dtype.
 
-        NotABatch for impossible ones.
+        Raises NotABatch for choices that the environment does not have, counted from 0; real
+        numbers may be beyond their bounds.
         """
         layout = self.spaces.layout
         shape = layout.shape
@@ -188,7 +193,7 @@ class RowsByPolicy:
     def of(self, line: bytes) -> Batch:
         """Parse a line of JSON as a batch by policy, and return it checked and completed.
 
-        Raises NotABatch if the line is none.
+        Policies without rows are left out. Raises NotABatch if the line is none.
         """
         return self.checked(_parse_line(line))
 
@@ -244,7 +249,8 @@ def _parse_line(line: bytes) -> Any:
 def _select_columns(value: Any) -> list[tuple[str, Any]]:
     """Return (name, value) of those columns in a line's object that are read.
 
-    Raises NotABatch if the object is not a batch of one agent, or has an unknown column.
+    In a batch by policy they are those of `POLICY`, which must be the only one. Raises NotABatch if
+    the object is not a batch of one agent, or has an unknown column.
     """
     if not isinstance(value, dict):
         raise NotABatch(f"a {type(value).__name__}, where an object with columns is expected")
@@ -297,10 +303,10 @@ def _as_seen(spaces: EnvSpaces, column: Array) -> Array:
 
 
 def _add_likelihoods(columns: dict[str, Array]) -> None:
-    """Add the column ``action_logp`` if there is only ``action_prob``.
+    """Add the column ``action_logp`` to `columns` if there is only ``action_prob``.
 
     Raises:
-        NotABatch: a value that no taken action can have.
+        NotABatch: a value that no taken action can have, also in a given ``action_logp``.
     """
     given = next((name for name in ("action_logp", "action_prob") if name in columns), None)
     if given is None:
@@ -315,9 +321,10 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
 
 
 def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
-    """Return the files of a folder, a glob or a list of such paths, sorted.
+    """Return the files of a folder, a glob or a list of such paths, sorted within each path.
 
-    Raises ConfigError, about the setting `place`, if there are none, or they are of several kinds.
+    Of a folder, those are its JSON and Parquet files. Raises ConfigError, about the setting
+    `place`, if one path has none, or they are of several kinds.
     """
     all_files: list[Path] = []
     for pattern_or_path in [paths] if isinstance(paths, str) else paths:
@@ -347,12 +354,15 @@ def _glob(pattern: str) -> list[str]:
 
 
 def has_rows(batch: Batch) -> bool:
-    """Return whether a checked batch, perhaps by policy, has a row."""
+    """Return whether a checked batch has a row; a batch by policy, whether it has a policy."""
     return bool(batch["policy_batches"] if "policy_batches" in batch else len(batch["obs"]))
 
 
 def each_once(reader: InputReader) -> Iterator[Batch]:
-    """Yield all batches of a reader's files once; of a user-defined reader, without end."""
+    """Yield the batches of a reader of files until their end; of any other reader, without end.
+
+    The latter are user-defined or shuffled ones.
+    """
     while True:
         batch = reader.next()
         if isinstance(reader, FilesReader) and reader.passes:
@@ -388,7 +398,9 @@ class FilesReader(InputReader):
         raise NotImplementedError
 
     def next(self) -> Batch:
-        """Return the next batch that has a row: column → rows (R, …).
+        """Return the next batch that has a row: column → rows (R, …), or batches by policy.
+
+        After the last file it begins with the first again, and adds 1 to `passes`.
 
         Raises:
             StoredDataError: there is something else than a batch, or no file has a batch with a
@@ -455,7 +467,9 @@ class JsonReader(FilesReader):
     def take(self, path: Path) -> Batch | None:
         """Return the next checked batch of a file's lines; None at the end of the file.
 
-        Raises NotABatch for a whole line that is none; an incomplete last line is skipped.
+        Moves the position. Empty lines are skipped, also an incomplete last one, with a warning.
+        Raises NotABatch for any other line that is no batch, StoredDataError if the file cannot be
+        read.
         """
         while line := self._read(path):
             try:
@@ -510,7 +524,10 @@ class Shuffled(InputReader):
         self._window: list[Batch] = []
 
     def next(self) -> Batch:
-        """Return a batch drawn from the window: column → rows (R, …)."""
+        """Return a batch drawn from the window, and put the reader's next one in its place.
+
+        The first call reads `size` batches into the window. Draws once from the stream.
+        """
         while len(self._window) < self._size:
             self._window.append(self._reader.next())
         drawn = int(self._stream.integers(self._size))
@@ -518,7 +535,7 @@ class Shuffled(InputReader):
         return given
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``reader``, ``stream`` and ``window``."""
+        """Return ``reader`` and ``stream``, their states, and ``window``, the batches in it."""
         return {
             "reader": self._reader.get_state(),
             "stream": rng.get_generator_state(self._stream),
@@ -536,7 +553,10 @@ class Shuffled(InputReader):
 
 
 def as_batch(data: Any) -> Any:
-    """Return a batch from a checkpoint, with its columns as writable arrays."""
+    """Return a batch from a checkpoint, with its columns copied to writable arrays.
+
+    Batches by policy are converted, too; integers, such as ``count``, stay as they are.
+    """
     if isinstance(data, Mapping):
         return {name: as_batch(one) for name, one in data.items()}
     return data if isinstance(data, int) else np.array(data)

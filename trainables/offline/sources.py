@@ -66,7 +66,11 @@ class OwnReader(InputReader):
 
 
 def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> InputReader:
-    """Make the reader of one source of the setting ``input``; with shuffling if that is set."""
+    """Make the reader of one source of the setting ``input``; with shuffling if that is set.
+
+    `rows` checks its batches. Raises ConfigError if there is no such source, or a user's class or
+    function makes no reader.
+    """
     config = context.offline
     reader: InputReader
     if callable(config.input):
@@ -107,7 +111,8 @@ def convert(
 ) -> int:
     """Write the experience of one source as another kind of files, and return the number of rows.
 
-    The files have the columns that are learnt from, and the probabilities of actions.
+    The files have the columns that are learnt from, and the probabilities of actions. Rows whose
+    next observation is unknown are left out. The environment is made once, for its spaces.
 
     Args:
         paths: as the setting `input`, without ``sampler``, mixtures and user-defined readers.
@@ -117,7 +122,8 @@ def convert(
         env_config: keyword arguments of the environment.
 
     Raises:
-        ConfigError: there is nothing to read, or `target` exists or is not possible.
+        ConfigError: there is nothing to read, the environment cannot be made, or `target` exists or
+            is not possible.
         StoredDataError: the source holds no experience, or the disk refuses to write it.
     """
     if paths == SAMPLER:

@@ -50,7 +50,8 @@ class ParquetReader(FilesReader):
     def take(self, path: Path) -> Columns | None:
         """Return the next row group as a checked batch; None at the end of the file.
 
-        Raises NotABatch if the row group is too large, damaged or no batch.
+        Moves the position. Raises NotABatch if the row group is too large, damaged or no batch,
+        StoredDataError if the file is no complete Parquet file.
         """
         import pyarrow as pa
 
@@ -70,11 +71,14 @@ class ParquetReader(FilesReader):
         return self._rows.checked({name: read.get(name, ()) for name in names})
 
     def size(self, path: Path) -> int:
-        """Return the number of row groups in a file."""
+        """Return the number of row groups in a file; StoredDataError if it is not complete."""
         return int(self._open_file(path).num_row_groups)
 
     def _open_file(self, path: Path) -> "pq.ParquetFile":
-        """Return the opened file; raises StoredDataError if it is not a complete Parquet file."""
+        """Return the opened file, which is kept open until another one is asked for.
+
+        Raises StoredDataError if it is not a complete Parquet file.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -121,9 +125,11 @@ def _is_list(kind: "pa.DataType") -> bool:
 def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
     """Write all batches to a Parquet file, and return the number of rows.
 
-    The file appears only when it is complete.
+    The file appears only when it is complete, and replaces another one. The derived column
+    ``has_next`` is left out. Batches are joined to row groups of at least `GROUP` rows.
 
-    Raises StoredDataError if the disk refuses it, or batches have different columns.
+    Raises StoredDataError if the disk refuses it, or batches have different columns, ConfigError if
+    pyarrow is not installed.
     """
     require_package("pyarrow", "target", str(path))
     import pyarrow as pa
@@ -144,7 +150,8 @@ def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
 def write_json(path: Path, batches: Iterable[Columns]) -> int:
     """Write a line for each batch in RLlib's form, and return the number of rows.
 
-    The file appears only when it is complete.
+    The file appears only when it is complete, and replaces another one. The derived column
+    ``has_next`` is left out. Raises StoredDataError if the disk refuses it.
     """
     count = 0
     with whole_or_absent(path) as file:
@@ -159,6 +166,7 @@ def write_json(path: Path, batches: Iterable[Columns]) -> int:
 def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
     """Yield a temporary file, which gets the name `path` when the block ends without an error.
 
+    It is flushed to the disk first, and replaces a file of that name. After an error it is removed.
     Raises StoredDataError if the disk refuses it.
     """
     part = path.with_name(f"{path.name}.part")
@@ -177,7 +185,8 @@ def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
 def _regroup(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield batches joined to groups of at least `GROUP` rows, of which the last may have fewer.
 
-    Raises StoredDataError if batches have different columns.
+    The column ``has_next`` is left out. Raises StoredDataError, about `path`, if batches have
+    different columns.
     """
     waiting: list[Columns] = []
     for batch in batches:

@@ -92,9 +92,9 @@ class SamplerInput(InputReader):
         self._unrolls = 0
 
     def next(self) -> Batch:
-        """Return the oldest sampled batch, column → rows (R, …).
+        """Return the oldest sampled batch that was not returned yet, column → rows (R, …).
 
-        The workers sample if none is left.
+        The workers sample if none is left; episodes that end are kept for `take_episodes`.
         """
         while not self._waiting:
             for sample in self.workers.sample():
@@ -108,7 +108,7 @@ class SamplerInput(InputReader):
         return found
 
     def _batches_of(self, sample: Sample) -> list[Batch]:
-        """Return a worker's sample as batches, those that have rows."""
+        """Return a worker's sample as batches, those that have rows; number them."""
         if isinstance(sample, MultiAgentBatch):
             return [one] if (one := batch_of_agents(sample)) else []
         found: list[Columns] = []
@@ -121,7 +121,10 @@ class SamplerInput(InputReader):
         return [one for one in found if len(one["obs"])]
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``waiting``, the batches not yet returned, and the number of ``unrolls``."""
+        """Return ``waiting``, the batches not yet returned, and the number of ``unrolls``.
+
+        The state of the sampling workers is not included.
+        """
         return {"waiting": [dict(one) for one in self._waiting], "unrolls": self._unrolls}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -178,7 +181,9 @@ class ReadingWorkers(WorkerSet):
     def sample(self) -> list[Sample]:
         """Return samples of one source, which is drawn by the sources' probabilities.
 
-        Reads at least `count` steps, or lets the sampling workers sample.
+        Reads batches until they have at least `count` steps, and returns them as one sample, or
+        lets the sampling workers sample. Nothing is drawn if there is only one source. Raises
+        StoredDataError for what cannot be read or learnt from.
         """
         source = next(iter(self._shares))
         if len(self._shares) > 1:
@@ -212,7 +217,9 @@ class ReadingWorkers(WorkerSet):
     ) -> dict[str, Any]:
         """Return the fields of a `Sample` for read batches of one policy, by name.
 
-        Their observations are counted in the policy's filter.
+        Their observations are counted in the policy's filter, which is made at first, and what it
+        has counted (``deltas``) is taken from it. `pid` is the policy, empty for a single one;
+        `source` is for errors.
         """
         fragment = fragment_of(batches, self._whole, source, self._learnt)
         if pid not in self._filters:
@@ -230,7 +237,8 @@ class ReadingWorkers(WorkerSet):
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Send weights and merged filters to sampling workers.
 
-        Set the filters that count read rows.
+        Set the filters that count read rows to the merged ones, which are by name: the policy, or
+        ``observation`` for a single one.
         """
         for pid, one in self._filters.items():
             one.sync(filters[pid or "observation"])
@@ -266,7 +274,7 @@ class ReadingWorkers(WorkerSet):
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `function` with each sampling worker, also in child processes.
 
-        Return the results.
+        Return the results; empty if nothing is sampled.
         """
         return self._sampling.foreach_worker(function) if self._sampling else []
 
@@ -275,11 +283,14 @@ class ReadingWorkers(WorkerSet):
         return self._sampling.local_worker() if self._sampling else None
 
     def remote_workers(self) -> list[Any]:
-        """Return handles of the sampling workers in child processes, by index."""
+        """Return handles of the sampling workers in child processes, in order of their index.
+
+        Empty if nothing is sampled.
+        """
         return self._sampling.remote_workers() if self._sampling else []
 
     def pids(self) -> list[int]:
-        """Return the process ids of the sampling child processes, by index."""
+        """Return the process ids of the sampling child processes, in order of their index."""
         return self._sampling.pids() if self._sampling else []
 
     def close(self) -> None:
@@ -306,7 +317,10 @@ class ReadingAgents(ReadingWorkers):
         return sum(len(columns["obs"]) for columns in batch["policy_batches"].values())
 
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
-        """Return read batches as one sample by policy; `source` is for errors."""
+        """Return read batches as one sample by policy; `source` is for errors.
+
+        Their observations are counted in the policies' filters.
+        """
         steps = sum(one["count"] for one in batches)
         common = {"index": self._index, "was_read": True, "env_steps": steps}
         each: dict[str, list[Columns]] = {}
@@ -329,7 +343,8 @@ def fragment_of(
 ) -> Fragment:
     """Return the rows of all read batches of one policy as one fragment (R, 1).
 
-    A row that is not terminated and has no next row in its episode is marked as truncated.
+    A row that is not terminated and has no next row in its episode is marked as truncated. Missing
+    numbers of steps and episodes are counted.
 
     Args:
         is_episode: True if rows that follow each other are a piece of an episode; False if each row

@@ -62,17 +62,23 @@ class OutputWriter:
     before they are written."""
 
     def write(self, batch: Batch) -> None:
-        """Write the next batch: columns, or ``policy_batches`` and ``count`` of several agents."""
+        """Write the next batch: columns, or ``policy_batches`` and ``count`` of several agents.
+
+        Derived classes must define this.
+        """
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
-        """Return the position as plain data, after flushing all written batches to the disk."""
+        """Return the position as plain data, after flushing all written batches to the disk.
+
+        By default there is nothing to flush, and the position is empty.
+        """
         return {}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
         """Continue from a state of `get_state`: batches that were written after it do not count.
 
-        It was saved after `timesteps` environment steps.
+        It was saved after `timesteps` environment steps. By default does nothing.
         """
 
 
@@ -134,7 +140,8 @@ class JsonWriter(OutputWriter):
     def write(self, batch: Batch) -> None:
         """Append a batch as a line, in a new file if the current one is full.
 
-        Raises StoredDataError if the disk refuses it.
+        The first line after a start or a restored state cuts off what was written later. Raises
+        StoredDataError if the disk refuses it, or the folder holds another run's files.
         """
         line = f"{json.dumps(self._as_data(batch), default=_as_plain_data)}\n".encode()
         try:
@@ -155,7 +162,8 @@ class JsonWriter(OutputWriter):
         """Flush the file; return ``owner``, ``series``, ``nth``, ``file``, ``bytes``, ``last``.
 
         ``nth`` is the number of earlier series, ``last`` the length and checksum of the latest
-        line.
+        line. A series that continues another trial's checkpoint, and has rows, now counts as kept:
+        that checkpoint, restored again, begins another one. Raises OSError if flushing fails.
         """
         if self._file is not None:
             os.fsync(self._file)
@@ -168,8 +176,9 @@ class JsonWriter(OutputWriter):
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
         """Continue a state of `get_state`: the next line replaces what was written after it.
 
-        If the state is another trial's, a new series of files begins. `timesteps` is the number of
-        environment steps at that time.
+        If the state is another trial's, or its file has another line there, a new series of files
+        begins, or one that a killed process has begun from the same state. Files are changed only
+        by the next `write`. `timesteps` is the number of environment steps at that time.
 
         Raises StoredDataError if the folder cannot be read.
         """
@@ -213,7 +222,7 @@ class JsonWriter(OutputWriter):
         """Keep the current series of files, since a checkpoint now counts its rows.
 
         A trial that later restores the checkpoint from which the series began writes another
-        series.
+        series. The file that names this checkpoint is removed, unless the trial may be retried.
         """
         self._begun_from = b""
         if not self._is_retried:
@@ -241,7 +250,7 @@ class JsonWriter(OutputWriter):
         return self._folder() / f".output-{series:012d}.origin"
 
     def _existing_files(self) -> dict[Path, tuple[int, int]]:
-        """Return path → (series, number in it) of all output files in the folder."""
+        """Return path → (series, number in it) of all output files in the folder, if it exists."""
         folder = self._folder()
         there = (
             {path: FILE.fullmatch(path.name) for path in folder.iterdir()}
@@ -262,7 +271,9 @@ class JsonWriter(OutputWriter):
     def _open_file(self) -> int:
         """Open the current file, cut off at its known length, and remove later files of the folder.
 
-        Returns its descriptor. Raises StoredDataError if the folder holds another run's files.
+        Makes the folder. If the file is shorter than it was, logs a warning, and opens the next one
+        instead. A new series that continues a checkpoint gets a file that names it. Returns the
+        descriptor. Raises StoredDataError if the folder holds another run's files.
         """
         folder = self._folder()
         disk.make_folder(folder, "output-")
@@ -332,7 +343,7 @@ class _Numbers:
         """Offset of the workers' numbers, and the first unused number."""
 
     def of(self, numbers: Array) -> Array:
-        """Return workers' numbers (R,) plus the present offset."""
+        """Return workers' numbers (R,) plus the present offset, and remember the highest one."""
         first, following = self.span
         made: Array = numbers + first
         self.span = first, max(following, int(made.max(initial=-1)) + 1)
@@ -379,7 +390,8 @@ class Output:
     def add(self, samples: Sequence[Sample]) -> None:
         """Write samples.
 
-        Does nothing without a writer, or for samples that were read from files.
+        Does nothing without a writer, or for samples that were read from files. Numbers of episodes
+        and unrolls are made distinct first. Raises StoredDataError if the disk refuses a batch.
         """
         if (writer := self._writer) is None:
             return
@@ -401,7 +413,10 @@ class Output:
                     writer.write(self._make_distinct(columns, writer))
 
     def _make_distinct(self, columns: Columns, writer: OutputWriter) -> Columns:
-        """Return columns whose episode and unroll numbers are unique in the writer's output."""
+        """Return columns whose episode and unroll numbers are unique in the writer's output.
+
+        The highest numbers are remembered.
+        """
         found = {
             name: own.of(columns[name]) + writer.first_episode
             for name, own in self._numbers.items()
@@ -409,7 +424,11 @@ class Output:
         return {**columns, **found}
 
     def _number_rows(self, fragment: Fragment, worker: int) -> Columns:
-        """Return the valid rows of a worker's next fragment as columns, with ``unroll_id``."""
+        """Return the valid rows of a worker's next fragment as columns, with ``unroll_id``.
+
+        `worker` is its index. The fragment's last step is remembered for the worker's next one,
+        unless fragments are whole episodes.
+        """
         before = self._last_steps.get(worker)
         if before is not None and before[0].shape != fragment.actions[-1].shape:
             before = None  # the worker was restored with another number of environments
@@ -423,7 +442,8 @@ class Output:
     def get_state(self) -> dict[str, Any]:
         """Return the entry ``output``, with ``before``, ``unrolls``, ``numbers`` and ``writer``.
 
-        Empty without a writer.
+        They are each worker's last step, counts, and the writer's state, for which written batches
+        are flushed to the disk. Empty without a writer.
         """
         if self._writer is None:
             return {}
@@ -433,9 +453,10 @@ class Output:
         return {"output": {"before": before, **counted, "writer": self._writer.get_state()}}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Restore the entry ``output`` of a trainer's state; nothing without a writer.
+        """Restore the entry ``output`` of a trainer's state; does nothing without a writer.
 
-        `timesteps` is the number of environment steps at that time.
+        `timesteps` is the number of environment steps at that time. A state without this entry
+        starts from the beginning.
         """
         if self._writer is None:
             return
@@ -451,7 +472,10 @@ class Output:
 
 
 def _make_writer(context: IOContext, trial: TrialContext) -> OutputWriter:
-    """Make the writer that the setting ``output`` names: a user's, or a `JsonWriter`."""
+    """Make the writer that the setting ``output`` names: a user's, or a `JsonWriter`.
+
+    Raises ConfigError if a user's class or function makes no writer.
+    """
     given = context.offline.output
     if context.offline.has_own_writer:
         return make_user_defined("output", given or "", OutputWriter, context)
