@@ -80,13 +80,19 @@ class BC(Trainer):
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 
     def training_step(self) -> dict[str, float]:
-        """Read rows from files, learn from them, and return the means of statistics."""
+        """Read rows from files, learn from them, and return the means of statistics.
+
+        Each row that is read counts as a step. Raises NotFiniteError if a loss or gradient is NaN
+        or infinite.
+        """
         return on_policy_step(self, self.learn)
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
-        """Make gradient steps on minibatches of all rows of the fragments.
+        """Make gradient steps on minibatches of all rows of the fragments, `num_sgd_iter` times.
 
-        Return mean statistics.
+        The order is drawn from the stream ``minibatch``. Return the means of ``policy_loss``,
+        ``entropy`` and ``grad_norm``, the norm before clipping. Raises NotFiniteError if a loss or
+        gradient is NaN or infinite.
         """
         import torch
 
@@ -108,7 +114,10 @@ class BC(Trainer):
         return {name: float(np.mean([one[name] for one in fetched])) for name in fetched[0]}
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
-        """Return the loss () of observations and actions (B, …), and its parts by name."""
+        """Return the loss () of filtered observations and actions (B, …), and its parts.
+
+        They are ``policy_loss``, the negative log-likelihood, and ``entropy``.
+        """
         with self.policy.autocast():
             seen, taken = batch["observations"], batch["actions"]
             evaluated: Any = self.policy.model.evaluate(seen, taken, None)
@@ -122,7 +131,7 @@ class BC(Trainer):
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """Return the policy's log-probabilities (R,) of `actions` for `observations` (R, *S).
 
-        For estimates of the return from recorded experience.
+        The observations are filtered. For estimates of the return from recorded experience.
         """
         return self.policy.log_likelihoods(observations, actions)
 

@@ -62,7 +62,11 @@ _ERRORS_S = 1.0
 
 
 def _split_command(command: Any) -> Any:
-    """Return a command as a tuple of words; text is split as a shell does."""
+    """Return a command as a tuple of words; text is split as a shell does.
+
+    Values that are neither text nor list are returned unchanged. Raises ValueError for text with a
+    quote that is not closed.
+    """
     if isinstance(command, str):
         return tuple(shlex.split(command))
     return tuple(command) if isinstance(command, list) else command
@@ -137,8 +141,9 @@ class CommandConfig(Settings):
 def _train(config: dict[str, Any]) -> None:
     """Run the program, and report each result that it prints as an iteration.
 
-    A training function: blocks until the program ends. Raises TrainableError if the program failed,
-    or ended without a result.
+    A training function: blocks until the program ends, and pauses at each report. Lines that are no
+    results are printed to the trial's log; after each checkpoint the program is sent an empty line.
+    Raises TrainableError if the program failed, or ended without a result.
     """
     reports, logdir, pattern = 0, get_context().logdir, config.get("pattern")
     with (
@@ -176,8 +181,9 @@ def _train(config: dict[str, Any]) -> None:
 def _lines(process: "subprocess.Popen[str]") -> Generator[str, None, None]:
     """Yield the lines that a program prints, up to its end.
 
-    Processes that the program leaves behind may keep its output open, so the end of the program
-    ends the lines, not the end of the output.
+    Blocks until there is one. Each ends with a newline, except perhaps the last. Processes that the
+    program leaves behind may keep its output open, so the end of the program ends the lines, as the
+    end of the output does.
     """
     assert process.stdout is not None  # noqa: S101 it is a pipe
     output, ended = process.stdout.fileno(), os.pidfd_open(process.pid)
@@ -210,7 +216,10 @@ def _count_readable(pipe: int) -> int:
 
 
 def _describe_end(code: int) -> str:
-    """Return how the program ended, in words, for an error message."""
+    """Return how the program ended, in words, for an error message.
+
+    A negative `code` is that of a signal; 0 is described as an end without a result.
+    """
     if code < 0:
         with contextlib.suppress(ValueError):  # a signal that has no name
             return f"was ended by {signal.Signals(-code).name}"
@@ -248,12 +257,18 @@ class _ErrorOutput:
         self._thread = threading.Thread(target=self._copy, name="standard error", daemon=True)
 
     def follow(self) -> None:
-        """Start the thread that copies; call it after the program's start."""
+        """Start the thread that copies, and close this process's copy of the program's end.
+
+        To be called once, after the program's start.
+        """
         os.close(self.writes)
         self._thread.start()
 
     def _copy(self) -> None:
-        """Copy the standard error to the log, up to its end; the thread's main function."""
+        """Copy the standard error to the log, up to its end; the thread's main function.
+
+        Keeps the last `_LONGEST_END` bytes.
+        """
         try:
             while written := os.read(self._reads, 65536):
                 self._last_bytes = (self._last_bytes + written)[-_LONGEST_END:]
@@ -266,7 +281,9 @@ class _ErrorOutput:
     def last_lines(self) -> str:
         """Return the end of an error message: the last lines that the program wrote.
 
-        Returns a hint to the log if there are none. To be called after the program's end.
+        At most `_LAST_LINES`, without empty ones, after a summary: the very last one. Returns a
+        hint to the log if there are none. Waits up to `_ERRORS_S` seconds for the end of the error
+        output; to be called after the program's end.
         """
         self._thread.join(_ERRORS_S)
         lines = self._last_bytes.decode(errors="replace").splitlines()
@@ -287,13 +304,16 @@ class Command(FunctionTrainable):
 
     @classmethod
     def can_save(cls, config: Mapping[str, Any] | None = None) -> bool:
-        """Return whether the program may report checkpoints, by its settings."""
+        """Return whether the program may report checkpoints, by the setting ``checkpoints``.
+
+        If that is not set, True unless ``pattern`` is.
+        """
         said = (config or {}).get("checkpoints")
         return (config or {}).get("pattern") is None if said is None else bool(said)
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError for a command that cannot be run."""
+        """Raise ConfigError for a command that is missing, invalid, or not on this machine."""
         CommandConfig.of(config)
 
 
@@ -317,8 +337,10 @@ def _running_program(
 ) -> Iterator[tuple["subprocess.Popen[str]", _ErrorOutput]]:
     """Start the program of a trial; kill it and its descendants at the end of the block.
 
-    Yields the process and its standard error. `folder` is for the program's checkpoints,
-    `variables` are further environment variables.
+    Yields the process and its standard error, which a thread copies to the log. The program gets
+    its settings in the form that the spec names, and runs in a session of its own. `folder` is for
+    the program's checkpoints, `variables` are further environment variables. Raises ConfigError if
+    the command cannot be run.
     """
     program = CommandConfig.of(config)
     words = [str(shutil.which(program.command[0])), *program.command[1:]]
@@ -370,7 +392,8 @@ def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of all settings, with dots in the names of nested ones.
 
-    `prefix` is the name of the mapping that contains them, empty at the top.
+    `prefix` begins all names: that of the mapping that contains them, with a dot; empty at the top.
+    An empty mapping is a value itself.
     """
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
@@ -402,7 +425,8 @@ def _quoted(value: Any) -> str:
 def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
     """Yield the settings as arguments of a command line: ``--name=value``, dotted if nested.
 
-    `booleans` is the setting for their form: ``value``, ``flag`` or ``flag_or_no``.
+    `booleans` is the setting for the form of bools: ``value`` as other values, ``flag`` as
+    ``--name`` for True and nothing for False, ``flag_or_no`` as ``--name`` and ``--no-name``.
     """
     for name, value in _flatten(config):
         if booleans == "value" or not isinstance(value, bool):

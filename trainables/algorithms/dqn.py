@@ -128,9 +128,13 @@ class Differences(NamedTuple):
     """Losses and errors of a batch, of which an update is made."""
 
     losses: "Tensor"
-    """Huber losses of the temporal differences, (B,); cross-entropies with distributions."""
+    """Huber losses of the temporal differences, (B,); cross-entropies with distributions.
+
+    With ``cql_alpha`` the conservative penalty is added.
+    """
     errors: "Tensor"
-    """Absolute temporal differences, (B,), as priorities of the replay."""
+    """Absolute temporal differences, (B,), as priorities of the replay; with distributions the
+    cross-entropies."""
     values: "Tensor"
     """Q-values of the choices taken, (B,)."""
 
@@ -246,11 +250,13 @@ class DQN(Trainer):
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return the values of settings that are ``auto``, chosen for this environment.
 
-        The learner is fused (in numpy) unless a setting needs torch.
+        The learner is fused (in numpy) unless a setting needs torch. A user's module is imported
+        and tried.
 
         Raises:
             ConfigError: actions are not one choice, the user's module does not fit, or the setting
                 ``learner`` cannot work.
+            TypeError: the settings are not DQN's.
         """
         if not inspection.spaces.layout.scalar:
             allowed = "an environment with Discrete actions for dqn, which has a value for each"
@@ -344,7 +350,8 @@ class DQN(Trainer):
     def make_parts(self) -> dict[str, Stateful]:
         """Return name → object with a state: replay, target network, and the n-step transitions.
 
-        The last one only if ``n_step`` is above 1. Checkpoints include these states.
+        The last one only if ``n_step`` is above 1. Checkpoints include these states. Sets `replay`,
+        `target`, a copy of the network, and `n_step`, None for single steps.
         """
         from trainables.policies.q.networks import Target
 
@@ -361,12 +368,20 @@ class DQN(Trainer):
         return {**parts, **({"n_step": self.n_step} if self.n_step else {})}
 
     def worker_spec(self) -> WorkerSpec:
-        """Return the description of workers, whose samples also have the next observation."""
+        """Return the description of workers, whose samples also have the next observation.
+
+        With ``n_step`` above 1 they have the number of the step in its episode, too.
+        """
         spec, columns = super().worker_spec(), {"new_obs", "t"} if self.n_step else {"new_obs"}
         return replace(spec, columns=spec.columns | columns)
 
     def training_step(self) -> dict[str, float]:
-        """Sample, store the transitions, and make updates; return the means of the statistics."""
+        """Sample, store the transitions, and make updates; return the means of the statistics.
+
+        Workers are then synchronised. No update is made, and the result is empty, before
+        ``learning_starts`` environment steps. Raises NotFiniteError if a loss or gradient is NaN or
+        infinite.
+        """
         parts = self.settings.replay, self.update, self.update_target
         learning = fused.learning if (fused := self._fused) else nullcontext
         return off_policy_step(self, self.replay, *parts, self.n_step, learning)
@@ -376,7 +391,9 @@ class DQN(Trainer):
         return self.filter_rows(batch, self.n_step.weight if self.n_step else 1.0)
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
-        """Make one update from a user's rows; return policy → name → statistic.
+        """Make one update from a user's rows, and send the workers the weights.
+
+        Returns policy → name → statistic. The target network moves, too, if ``tau`` is set.
 
         `batch` has columns (B, …) as ``replay.sample(B)`` returns them: unfiltered
         ``observations``, ``actions``, ``rewards``, ``new_obs`` and ``terminated``; with `n_step`
@@ -388,7 +405,11 @@ class DQN(Trainer):
             return learn_on_rows(self, self.columns_learnt(batch), self.update)
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
-        """Return the loss () of filtered rows (B, …), and the mean Q-value of the choices taken."""
+        """Return the loss () of filtered rows (B, …), and the mean Q-value of the choices taken.
+
+        Losses of rows are multiplied by ``weights``, if the batch has that column. Noisy layers get
+        drawn noise.
+        """
         with self.policy.autocast():
             td = self.differences(batch)
         losses = td.losses * batch["weights"] if "weights" in batch else td.losses
@@ -412,7 +433,11 @@ class DQN(Trainer):
             self.target.update_targets(1.0)
 
     def update(self, rows: Rows) -> dict[str, Scalar]:
-        """Make one gradient step on rows (B, …) and set their priorities; return statistics."""
+        """Make one gradient step on filtered rows (B, …); return statistics.
+
+        Sets the rows' priorities in a prioritised replay, and moves the target network by ``tau``,
+        if that is set. Raises NotFiniteError if loss or gradient is NaN or infinite.
+        """
         fused = self._fused
         learnt = fused.update(rows, self.learning_rate) if fused else self._learn(rows)
         if isinstance(self.replay, PrioritizedReplay) and "indices" in rows:
@@ -447,7 +472,10 @@ class DQN(Trainer):
         )
 
     def _learn(self, rows: Rows) -> Learnt:
-        """Make one gradient step on rows (B, …) in torch, captured as a CUDA graph if possible."""
+        """Make one gradient step on filtered rows (B, …) in torch, as a CUDA graph if possible.
+
+        Returns loss, mean Q-value, norm of the gradient, and errors (B,).
+        """
         batch = self.policy.on_device(rows)
         if self.graphs is None:
             return self._step(batch, self.learning_rate)
@@ -459,9 +487,10 @@ class DQN(Trainer):
         return Learnt(**self.graphs.run("step", step, {**batch, "rate": self.learning_rate}))
 
     def _step(self, batch: "Mapping[str, Tensor]", rate: Scalar) -> Learnt:
-        """Make one gradient step on tensors (B, …) on the policy's device.
+        """Make one gradient step on filtered rows, tensors (B, …) on the policy's device.
 
-        `rate` is the learning rate, a number or a tensor ().
+        `rate` is the learning rate, a number or a tensor (). Returns loss, mean Q-value, norm of
+        the gradient, and errors (B,).
         """
         with self.policy.autocast():
             td = self.differences(batch)
@@ -472,7 +501,9 @@ class DQN(Trainer):
     def differences(self, batch: "Mapping[str, Tensor]") -> "Differences":
         """Return loss, absolute temporal difference and Q-value of each of the rows (B, …).
 
-        The rows' observations are filtered.
+        The rows' observations are filtered. Targets come from the target network, without a
+        gradient. Noisy layers get drawn noise. With ``cql_alpha`` the loss includes the
+        conservative penalty.
         """
         import torch
 
@@ -507,9 +538,9 @@ class DQN(Trainer):
         return differences._replace(losses=differences.losses + alpha * overrated)
 
     def noise(self) -> dict[str, NDArray[np.float32]]:
-        """Draw the noise of noisy layers for one pass: name → (units,).
+        """Draw the noise of noisy layers for one pass, from the stream ``minibatch``.
 
-        Empty without such layers.
+        Returns name → (units,); without such layers it is empty, and nothing is drawn.
         """
         stream = self.streams["minibatch"]
         return self.policy.model.architecture.draw_noise(self.spaces.layout.logits, stream)

@@ -115,18 +115,20 @@ class IMPALA(PolicyGradientTrainer):
         return replace(spec, steps=settings.fragment_size) if settings.samples_on else spec
 
     def training_step(self) -> dict[str, float]:
-        """Take samples and learn from them; return statistics.
+        """Take samples, learn from them, and synchronise workers; return statistics.
 
         One of them is ``rho``, the mean ratio of probabilities under the new and the sampling
-        policy.
+        policy. They are empty if no row is valid. Raises NotFiniteError if loss or gradient is NaN
+        or infinite.
         """
         learnt = on_policy_step(self, self.learn)
         return {**learnt, "rho": self._mean_ratio} if learnt else learnt
 
     def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
-        """Return all rows of each fragment, with advantages and targets of V-trace.
+        """Return all rows of each fragment, valid or not, with advantages and targets of V-trace.
 
-        The present networks evaluate them first.
+        The present networks evaluate the valid ones first; the mean ratio of their probabilities is
+        kept for `training_step`. If none is valid, the advantages are not those of V-trace.
         """
         asked = [
             rows_to_evaluate(fragment, self.settings.longest_sequence) for fragment in fragments
@@ -157,6 +159,7 @@ def rows_with_v_trace(
         fragment: fragment (T, N).
         valid_rows: valid rows of the fragment, and the observations after them.
         current: log-probabilities and values of `valid_rows`, each (B,), by the policy that learns.
+        settings: discount, λ and bounds of the ratios.
     """
     is_current, row = ~valid_rows.is_next_observation, valid_rows.row
     judged = rows(np.stack([fragment.logp, fragment.values], axis=2)).astype(np.float64)

@@ -94,9 +94,10 @@ class IQL(OffPolicyTrainer):
         return IQLPolicy(model, partial(make_actor, layout, shape), moved, device)
 
     def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Scalar]:
-        """Make one gradient step of all networks on rows (B, …), and move the targets.
+        """Make one gradient step of all networks on filtered rows (B, …), and move the targets.
 
-        Returns statistics.
+        Returns statistics: the parts of `loss`, and the critics' norm of the gradient. Raises
+        NotFiniteError if loss or gradient is NaN or infinite.
         """
         import torch
 
@@ -130,7 +131,7 @@ class IQL(OffPolicyTrainer):
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """Return the policy's log-probabilities (R,) of `actions` for `observations` (R, *S).
 
-        For estimates of the return from recorded experience.
+        The observations are filtered. For estimates of the return from recorded experience.
         """
         return self.policy.log_likelihoods(observations, actions)
 

@@ -79,7 +79,7 @@ class Config(ActorCriticConfig):
 
     @property
     def minibatch_size(self) -> int:
-        """Largest number of rows of a minibatch."""
+        """Largest number of rows of a minibatch; a quarter of `batch_size` if it is not set."""
         return self.sgd_minibatch_size or max(1, self.batch_size // 4)
 
 
@@ -109,9 +109,10 @@ class PPO(ActorCriticTrainer):
         return {**config, "lanes": lanes}
 
     def training_step(self) -> dict[str, float]:
-        """Sample fragments and learn from them; return statistics.
+        """Sample fragments, learn from them, and synchronise workers; return statistics.
 
-        With ``data_parallel`` each rank, a child process, learns from its own fragments.
+        With ``data_parallel`` each rank, a child process, learns from its own fragments. The result
+        is empty if no row is valid. Raises NotFiniteError if a loss or gradient is NaN or infinite.
         """
         if isinstance(self.workers, RankGroup):
             return step_in_ranks(self, self.workers, *self.rank_request())
@@ -167,7 +168,11 @@ class PPO(ActorCriticTrainer):
         return fused_options(self.settings.with_schedules_at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """Learn from a batch in epochs of shuffled minibatches; return the means of statistics."""
+        """Learn from a batch in epochs of shuffled minibatches; return the means of statistics.
+
+        The order is drawn from the stream ``minibatch``. Epochs end early beyond ``target_kl``.
+        Raises NotFiniteError if a loss or gradient is NaN or infinite.
+        """
         from trainables.learners.sgd import learn
 
         settings = self.settings
@@ -193,7 +198,8 @@ class PPO(ActorCriticTrainer):
     def learner_spec(self) -> LearnerSpec:
         """Return the description of the learner in each rank, which can be sent to a process.
 
-        Its loss does not standardise advantages: that is done over all ranks before.
+        Its loss does not standardise advantages: that is done over all ranks before. Raises
+        ConfigError if a process cannot import the environment.
         """
         from trainables.learners.sgd import learn
 
@@ -257,7 +263,11 @@ def rank_learner(
 def ppo_loss(
     model: "Stochastic", minibatch: "Mapping[str, Tensor]", settings: Config
 ) -> "tuple[Tensor, Tensor]":
-    """Return PPO's loss () of one minibatch, and its parts (S,) in the order of `STATS`."""
+    """Return PPO's loss () of one minibatch, and its parts (S,) in the order of `STATS`.
+
+    The minibatch maps column → tensor (B, …): ``observations``, ``actions``, ``logp`` and
+    ``values`` of sampling time, ``advantages`` and ``returns``. The parts have no gradient.
+    """
     import torch
 
     from trainables.learners.torch_learner import normalized

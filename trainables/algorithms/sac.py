@@ -157,7 +157,11 @@ class SAC(OffPolicyTrainer):
 
     @property
     def target_entropy(self) -> float:
-        """Entropy of an action to which the temperature is adapted, nats."""
+        """Entropy of an action to which the temperature is adapted, nats.
+
+        If the setting is null, -1 per number of an action, or half of the largest entropy of
+        choices.
+        """
         layout, given = self.spaces.layout, self.settings.target_entropy
         if given is not None:
             return given
@@ -166,11 +170,11 @@ class SAC(OffPolicyTrainer):
         return -float(len(layout.sizes))
 
     def update(self, rows: Rows) -> dict[str, Scalar]:
-        """Make one gradient step of critics, actor and temperature on rows (B, …).
+        """Make one gradient step of critics, actor and temperature on filtered rows (B, …).
 
-        Move the targets.
-
-        Returns statistics.
+        The temperature stays if ``learn_alpha`` is False. Then the target critics move by ``tau``.
+        Noise is drawn from the stream ``update``. Returns statistics. Raises NotFiniteError if a
+        loss or gradient is NaN or infinite.
         """
         losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
         if self.graphs is None or not isinstance(losses, TorchLosses):
@@ -184,12 +188,15 @@ class SAC(OffPolicyTrainer):
         """Make one update in a form that a CUDA graph can capture.
 
         `inputs` are those of `TorchLosses.inputs`, and the learning rates `RATES` as tensors.
+        Returns statistics.
         """
         self._torch_losses.take(inputs)
         return self._step({}, *(inputs[name] for name in RATES))
 
     def _step(self, rows: Rows, critic_rate: Scalar, rate: Scalar) -> dict[str, Scalar]:
         """Make one update on the batch that the losses were given by `begin`; return statistics.
+
+        It moves the target critics, too.
 
         Args:
             rows: that batch, for losses in numpy.
@@ -234,11 +241,17 @@ class TorchLosses:
             )
 
     def begin(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Send the batch `rows` (B, …) to the device for the next steps; draw noise for actions."""
+        """Send the batch `rows` (B, …) to the device for the next steps; draw noise for actions.
+
+        The noise comes from `stream`; none is drawn for choices. Sets `alpha`.
+        """
         self.take(self.inputs(rows, stream))
 
     def inputs(self, rows: Rows, stream: np.random.Generator) -> "dict[str, Tensor]":
-        """Return a batch (B, …) on the policy's device, with drawn noise for the actions."""
+        """Return a batch (B, …) on the policy's device, with noise ``drawn`` for the actions.
+
+        It comes from `stream`; none is drawn for choices.
+        """
         model, drawn = self.policy.model, dict[str, NDArray[Any]]()
         if model.limits is not None:
             shape = model.noise_shape(2 * len(rows["rewards"]))
@@ -246,7 +259,10 @@ class TorchLosses:
         return self.policy.tensors({**rows, **drawn})
 
     def take(self, inputs: "Mapping[str, Tensor]") -> None:
-        """Use the batch that `inputs` returned for the next steps."""
+        """Use the batch that `inputs` returned for the next steps, and the present temperature.
+
+        Sets `alpha` to the temperature.
+        """
         model = self.policy.model
         self._batch = {**inputs, "alpha": model.log_alpha.detach().exp()}
         self.alpha = self._batch["alpha"].reshape(())
@@ -270,7 +286,7 @@ class TorchLosses:
     def actor(self) -> Scalar:
         """Compute the gradient of the actor's loss, the mean of alpha log p - min Q.
 
-        Return the loss.
+        Return the loss, and set `entropy`. It uses the batch of `begin` or `take`.
         """
         with self.policy.autocast():
             loss, entropy = self._actor_loss(self.policy.model, self._batch)
@@ -279,7 +295,10 @@ class TorchLosses:
         return loss.detach()
 
     def temperature(self) -> None:
-        """Compute the gradient of the temperature's loss, log(alpha) · (entropy - target)."""
+        """Compute the gradient of the temperature's loss, log(alpha) · (entropy - target).
+
+        The entropy is that of the latest call of `actor`.
+        """
         import torch
 
         by = self.policy.model.log_alpha
@@ -290,7 +309,11 @@ class TorchLosses:
 def critic_loss(
     model: "Twins", batch: "Mapping[str, Tensor]", gamma: float
 ) -> "tuple[Tensor, Tensor]":
-    """Return half the squared errors () of both critics, averaged over rows, and mean value ()."""
+    """Return half the squared errors () of both critics, averaged over rows, and mean value ().
+
+    The batch has the columns of transitions, the temperature ``alpha``, and for real numbers
+    ``next_noise``. The mean value has no gradient.
+    """
     import torch
 
     with torch.no_grad():
@@ -307,7 +330,11 @@ def critic_loss(
 
 
 def actor_loss(model: "Twins", batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Tensor]":
-    """Return the mean () of alpha log p - min Q of the actor's actions, and its mean entropy ()."""
+    """Return the mean () of alpha log p - min Q of the actor's actions, and its mean entropy ().
+
+    The batch has ``observations``, the temperature ``alpha``, and for real numbers ``noise``. The
+    entropy has no gradient.
+    """
     seen, noise = batch["observations"], batch.get("noise")
     values, entropies = soft_values(model, seen, noise, batch["alpha"])
     return -values.mean(), entropies.detach().mean()
@@ -323,7 +350,8 @@ def soft_values(
     """Return soft values (B,) of observations, by the lower critic, and entropies (B,).
 
     Both are estimated by one draw with standard normal `noise` for real numbers, and are
-    expectations for choices. With `slow`, the target critics are used.
+    expectations for choices, where `noise` is None. `alpha` is the temperature. With `slow`, the
+    target critics are used.
     """
     if noise is not None:
         drawn, logp = model.draw(observations, noise)

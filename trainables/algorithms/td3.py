@@ -92,7 +92,10 @@ class TD3(OffPolicyTrainer):
         return TwinsPolicy(model, actor, settings.optimizer, device)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return name → object with a state: replay, and the counter of updates."""
+        """Return name → object with a state: ``replay``, and ``updates``, the counter of updates.
+
+        Makes both, and sets attributes of these names.
+        """
         self.updates = Updates()
         return {**super().make_parts(), "updates": self.updates}
 
@@ -116,7 +119,9 @@ class TD3(OffPolicyTrainer):
     def update(self, rows: Rows) -> dict[str, Scalar]:
         """Make one gradient step of the critics on rows (B, …); return their statistics.
 
-        In every `policy_delay`-th update the actor learns, too, and the targets move.
+        In every `policy_delay`-th update the actor learns, too, and the targets move. The rows are
+        filtered; noise on target actions is drawn from the stream ``update``. Raises NotFiniteError
+        if a loss or gradient is NaN or infinite.
         """
         losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
         self.updates.count += 1
@@ -194,14 +199,18 @@ class TorchLosses:
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[Scalar, Scalar]:
         """Compute the gradient of the critics for a batch (B, …); draw the noise on target actions.
 
-        Returns the squared errors of both critics, averaged over rows; and their mean value.
+        Keeps the observations for `actor`. Returns the squared errors of both critics, averaged
+        over rows; and their mean value.
         """
         batch = self.inputs(rows, stream)
         self._seen = batch["observations"]
         return self.critics_of(batch)
 
     def inputs(self, rows: Rows, stream: np.random.Generator) -> "dict[str, Tensor]":
-        """Return a batch (B, …) on the policy's device, with drawn noise for target actions."""
+        """Return a batch (B, …) on the policy's device, with ``noise`` for target actions.
+
+        It is standard normal, drawn from `stream`.
+        """
         shape = self.policy.model.noise_shape(len(rows["rewards"]))
         return self.policy.tensors({**rows, "noise": stream.standard_normal(shape, np.float32)})
 
