@@ -132,7 +132,7 @@ class _Rungs:
         self._keys: dict[float, list[_Key]] = {level: [] for level in self._levels}
         """Level → sort keys of the trials there, ascending; infinity is the end of training."""
         self._of: list[dict[float, _Key]] = []
-        """Level → sort key there, for each trial by number."""
+        """Level → sort key there, for each trial by number; empty for a trial at no rung."""
 
     def fits(self, request: Request) -> bool:
         """Return whether a request has the space and the rungs for which this was made."""

@@ -64,7 +64,7 @@ class Plan:
     calls: Calls | None = None
     """The user's callbacks, of which each episode has its own copy; None without callbacks."""
     calls_state: Any = None
-    """State in which the copies of `calls` begin."""
+    """State in which the copies of `calls` begin; not used without callbacks."""
     global_vars: Mapping[str, Any] = field(default_factory=dict)
     """Counters of the trainer's progress that callbacks may read: name → value."""
     is_recorded: bool = False

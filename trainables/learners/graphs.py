@@ -67,9 +67,10 @@ class Graph:
         """Results of the latest launch as one vector, which the next launch overwrites."""
         self._launch: Callable[[], None] | None = None
         self.steps = 0
-        """Number of steps so far."""
+        """Number of steps that `run` has made."""
         self.gradients: list[Tensor | None] = []
-        """Gradients that a captured step writes, which live as long as it does."""
+        """Gradients that a captured step writes, which live as long as it does; empty before the
+        capture."""
 
     @property
     def is_captured(self) -> bool:

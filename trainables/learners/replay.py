@@ -132,7 +132,7 @@ class ReplayBuffer:
         self._columns: dict[str, Kind] = {}
         self._rows: Array = np.zeros(0, dtype=np.uint8)
         """Structured array (capacity,), so that the columns of a row lie together in memory and in
-        checkpoints."""
+        checkpoints. Empty before the first rows, or if a device holds the rows."""
         self._owners = 0
 
     def __len__(self) -> int:

@@ -175,11 +175,12 @@ class Generations(Replay):
     firsts: list[int] = field(default_factory=list)
     """Number of the first trial of each generation."""
     newest: int = 0
-    """Index, from 0, of the newest generation of which a trial has scores."""
+    """Index, from 0, of the newest generation of which a trial has scores; 0 before any has."""
     count: int = 0
     """Number of trials of that generation that have scores."""
     parents: list[list[int]] = field(default_factory=list)
-    """Numbers of the trials that are parents of each generation, from generation 1 on."""
+    """Numbers of the trials that are parents of each generation; the first list is of generation 1.
+    Only generations whose first trial is in the ledger have one."""
 
     def copy(self) -> "Generations":
         """Return a copy on which proposals of trials that are not in the ledger can be replayed."""

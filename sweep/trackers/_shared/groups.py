@@ -21,7 +21,7 @@ class Curve:
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
         self._upto = 0
-        """Number of the last iteration of the curve."""
+        """Number of the last iteration of the curve; 0 before the first."""
         self._waiting: dict[int, dict[int, Row]] = {}
         """Iteration → index of a replica → its result, while other replicas have none."""
 

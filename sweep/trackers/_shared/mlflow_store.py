@@ -106,7 +106,8 @@ class StoredRun:
     metrics: dict[str, float] = field(default_factory=dict)
     """Name of a curve → value of its newest row."""
     ended: int | None = None
-    """End of the run in milliseconds since 1970; None while it runs."""
+    """End of the run in milliseconds since 1970; None while it runs. On a server, a run that
+    continues keeps its former end."""
 
     @property
     def name(self) -> str:

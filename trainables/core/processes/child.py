@@ -114,7 +114,8 @@ class ChildProcess:
         self.ends: tuple[Any, Any] = (self._pipe, self._process.sentinel)
         """Handles for `multiprocessing.connection.wait`: ready when the child answers or dies."""
         self.failure = ""
-        """Reason why the child can answer no more, as a verb phrase; empty while it can."""
+        """Reason why the child can answer no more, as a verb phrase, once a request has found one;
+        else empty, also after `close` and `kill`."""
         self.exitcode: int | None = None
         """Exit code once a request has found that the child had died, else None; also None if it
         was killed here."""

@@ -90,8 +90,8 @@ class _Reaper:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._requests = -1
-        """Socket for requests. It stays open until this process ends, which ends the reaper, too.
-        """
+        """Socket for requests; -1 before the reaper is started. It stays open until this process
+        ends, which ends the reaper, too."""
         #: Pid of the process that started the reaper, 0 before; another one after a fork.
         self._parent = 0
 

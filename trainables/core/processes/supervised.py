@@ -20,7 +20,7 @@ class _Popen(popen_loky_posix.Popen):  # type: ignore[misc]  # loky has no types
 
     __module__ = popen_loky_posix.__name__  # which the process runs
     returncode: int | None
-    """Exit code; None while the process runs."""
+    """Exit code; None until `poll` has found that the process has ended."""
 
     def _launch(self, process_obj: Any) -> None:
         """Start `process_obj` as loky's Popen does, but through the reaper."""

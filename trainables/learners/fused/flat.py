@@ -70,12 +70,13 @@ class FlatOptimizer:
         self.kernel: Kernel | None = None
         """Compiled kernel that makes Adam's steps instead of numpy, or None."""
         self.moved = False
-        """True after the first step."""
+        """True after the first step, or if moments with steps were restored."""
         self._steps = np.zeros(len(self._sizes), dtype=np.float32)
         self.moments: Mapping[str, Mapping[str, Array]] = {
             name: self._moments(name, index) for index, name in enumerate(self.shapes)
         }
-        """Parameter → moment → array, a view of the vectors."""
+        """Parameter → moment → array, a view of the vectors; moment ``step`` is a view () of the
+        parameter's number of steps."""
 
     def span(self, vector: Array, *names: str) -> Array:
         """Return the part (n,) of a vector that belongs to these parameters, adjacent in it."""

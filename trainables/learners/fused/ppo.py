@@ -76,7 +76,8 @@ class Loss:
     entropy_coeff: float
     """Weight of the entropy."""
     normalize_advantages: bool
-    """True to scale advantages to mean 0 and standard deviation 1."""
+    """True to scale the advantages of a minibatch to mean 0 and standard deviation 1, if it has at
+    least `LEAST_ROWS` rows."""
     grad_clip: float | None
     """Largest norm of the gradient; None for no clipping."""
 
