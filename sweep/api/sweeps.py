@@ -276,7 +276,7 @@ class Sweep:
 
     @property
     def path(self) -> Path:
-        """Folder that contains the sweep."""
+        """Folder with the sweep's own files, ``ROOT/NAME``."""
         return self._folder.path
 
     @property

@@ -82,7 +82,10 @@ class Trial:
 
     @property
     def expected(self) -> float | None:
-        """Expected score of the settings under a new seed at the end of training, or None."""
+        """Expected score of the settings under a new seed at the end of training.
+
+        It is None if the trial has no score yet, or nothing can be expected from it.
+        """
         found = self._sweep.history.expected(self._trial)
         return None if found is None else found.value
 
@@ -94,12 +97,12 @@ class Trial:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Searched settings by name."""
+        """Searched settings by name, without those that are inactive in the trial."""
         return dict(self._trial.searched)
 
     @property
     def config(self) -> dict[str, Any]:
-        """All settings of the trainable by name, fixed ones included."""
+        """All settings of the trainable, nested: searched, fixed and computed ones."""
         return dict(self._trial.config)
 
     @property

@@ -208,7 +208,7 @@ class Narrator:
         return self._history.replica(event.trial, event.replica)
 
     def _seed_prefix(self, event: Closed) -> str:
-        """Return words for the seed of an event; empty if its trial has one seed."""
+        """Return words for the seed or test of an event; empty if its trial has one seed."""
         if is_test(event.replica):
             return f"test {event.replica - FIRST_TEST} "
         several = len(self._history.trials[event.trial].replicas) > 1
@@ -331,7 +331,7 @@ class LiveView:
         self._live: Live | _NotebookOutput | None = None
 
     def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
-        """Start the display, and draw it for the first time."""
+        """Start the display, with the warnings in its log, and draw it for the first time."""
         self._context = context
         self._narrator = Narrator(context.history, context.scheduler.pauses)
         self._aim = Aim.of(context.scheduler, context.spec)
@@ -361,7 +361,7 @@ class LiveView:
             self._draw()
 
     def say(self, text: str) -> None:
-        """Add a message to the log, for the next picture."""
+        """Add a message to the log, for the next picture; may be called from any thread."""
         self._log.append(Line(Kind.NOTICE, None, printable(text)))
 
     def end(self) -> None:

@@ -107,7 +107,10 @@ def _read_without_curves(folder: "Folder") -> "Sweep":
 
 
 def _without_config(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a trial's row of results without the settings that all trials share."""
+    """Return a trial's row of results without ``config``, all settings that its trainable got.
+
+    The searched ones stay, under ``settings``.
+    """
     return {key: value for key, value in row.items() if key != "config"}
 
 

@@ -112,7 +112,8 @@ def _qualname(value: object) -> str:
 def newest(folder: Path, sweep_id: str) -> PickledTrainable | None:
     """Return the newest trainable in the folder of a sweep's pickled trainables.
 
-    Returns None if there is none.
+    `sweep_id` is put into the result, to be checked when that is loaded. Returns None if there is
+    no file.
     """
     files = [path for path in folder.glob("ckpt-*") if file.parse_name(path.name)]
     return PickledTrainable(str(max(files, key=_step)), sweep_id) if files else None

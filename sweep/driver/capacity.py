@@ -170,7 +170,8 @@ def gpu_variables(
 def check_pool(spec: SweepSpec, blocks: bool) -> None:
     """Raise BadConfig for limits in the spec that the pool cannot enforce.
 
-    `blocks` is True if the pool runs slices in the driver's process.
+    `blocks` is True if the pool runs slices in the driver's process, which cannot be ended for
+    `limits.trial_memory` or `limits.no_progress_s`. Otherwise nothing is checked.
     """
     for key in ("trial_memory", "no_progress_s"):
         if blocks and getattr(spec.limits, key) is not None:

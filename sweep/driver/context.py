@@ -129,8 +129,8 @@ class DriverContext:
     def _stop_without_metric_at(self, replica: Replica, goal: Goal) -> float | None:
         """Return the rung at which a replica stops if it has not reported the metric until then.
 
-        It is the first rung at or after the goal. Returns None if the metric was reported, or there
-        is no such rung.
+        It is the goal or the first rung after it that the replica has not reached yet, in units of
+        `time_attr`. Returns None if the metric was reported, or there is no such rung or no goal.
         """
         if replica.reported or goal.until is None:
             return None

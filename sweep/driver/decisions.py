@@ -437,7 +437,10 @@ def _missing_place(trial: Trial, replica: Replica, rungs: Sequence[float] | None
 
 
 def _is_over(trial: Trial, replica: Replica) -> bool:
-    """Return whether a replica was trained to its end: not failed, diverged or stopped by hand."""
+    """Return whether a replica was trained to its end: it was completed, or a limit stopped it.
+
+    Returns False if a user stopped it, or another seed's failure did.
+    """
     if replica.status is Status.COMPLETED:
         return True
     cut = bool(trial.hold) or any(r.ended_early for r in trial.replicas)

@@ -274,7 +274,10 @@ class Driver:
     # ---- users' requests ----------------------------------------------------------------
 
     def _handle_requests(self) -> None:
-        """Decide on new requests of other processes; record each decision and carry it out."""
+        """Decide on new requests of other processes; record each decision and carry it out.
+
+        Looks for them at most every `TICK_S` seconds.
+        """
         for request in self._requests.poll(TICK_S):
             context = self.context
             allowed_slots = functools.partial(capacity.allowed_slots, context.spec, context.pool)
@@ -373,7 +376,10 @@ class Driver:
         return decisions.missing_metric_error(self.history, name, rungs, at_end)
 
     def _interrupted_replicas(self) -> list[Replica]:
-        """Return the replicas whose slices ended before their goals, and that have not failed."""
+        """Return the replicas that were interrupted before their goals and can continue at once.
+
+        Replicas that a user holds, and those that have failed, are left out.
+        """
         trials = self.history.ordered(order.interrupted)
         return [replica for trial in trials for replica in trial.replicas if replica.is_interrupted]
 

@@ -36,8 +36,9 @@ class FinalEvaluation:
     ) -> FinalEvaluationBegan:
         """Return the event that begins the final evaluation of the best trials of a history.
 
-        `jobs` is the number of slots, `pool` the pool's name. `unrecorded_s` is the time in seconds
-        that the previous driver ran after its last event.
+        They are up to `top` trials with a score. Host and pid are those of this process. `jobs` is
+        the number of slots, `pool` the pool's name. `unrecorded_s` is the time in seconds that the
+        previous driver ran after its last event.
         """
         best = tuple(trial.number for trial in history.ranked()[: self.top])
         return FinalEvaluationBegan(

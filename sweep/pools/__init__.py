@@ -142,7 +142,8 @@ class Pool(Protocol):
     def failed(self) -> str:
         """Return a sentence on why no slice can run any more; empty while slices can run.
 
-        If there is a reason, slices fail with StorageError.
+        If there is a reason, slices fail with StorageError, and the driver stops. Returns an empty
+        text by default.
         """
         return ""
 

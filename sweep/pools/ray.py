@@ -579,7 +579,7 @@ class _Gateway:
         """Return an address for slot `number` of a node: ``NAME/NUMBER``.
 
         `node` is the node's id and `called` its name. If another node has the same name, a part of
-        the id is added.
+        the id is added. The slot is noted as the holder of the address.
         """
         address = f"{called}/{number}"
         holder = self._holders.get(address, (node, number))
@@ -598,7 +598,7 @@ class _Gateway:
 
         `gpus` is its share of the node's GPUs. `_start_missing_actors` replaces it while its node
         is alive. An actor that cannot start is kept as the UsageError that explains it, which
-        callers get.
+        callers get. Nothing is reported if the node is lost before its actor starts.
         """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -29,8 +29,8 @@ def missing_result_text(
     """Return a line that says that the result `name`, used at the spec's `key`, is missing.
 
     `results` are the names that exist, of which up to twelve are listed and similar ones suggested.
-    `clause` and `has` are
-    the beginnings of its two parts, such as ``the first result has`` and ``it has``.
+    `clause` and `has` are the beginnings of its two parts, such as ``the first result has`` and
+    ``it has``.
     """
     names = sorted(results)
     shown = ", ".join(map(printable, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")

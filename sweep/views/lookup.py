@@ -47,11 +47,12 @@ class State(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """Its driver ended on request; it can be resumed."""
+    """Its driver ended in order before all was done, on request or by an error; it can be
+    resumed."""
     PAUSED = "paused"
     """Its driver runs and waits for `sweep unpause`."""
     INTERRUPTED = "interrupted"
-    """Its driver was killed; it can be resumed."""
+    """Its driver was killed, or none has begun yet; it can be resumed."""
     TESTING = "testing"
     """A driver retrains the best trials under test seeds."""
 
@@ -235,7 +236,11 @@ def read_results(folder: Folder, replica: Replica) -> list[Row]:
 
 
 def state(folder: Folder, history: History) -> State:
-    """Return the present state of a sweep, by its history and its lock."""
+    """Return the present state of a sweep, by its history and its lock.
+
+    With a driver it is running, paused by a user, or testing; without one it is finished, stopped
+    (the driver ended early, in order) or interrupted (the driver was killed).
+    """
     if history.final_evaluation and is_driven(folder):
         return State.PAUSED if history.suspended else State.TESTING
     if history.ended:

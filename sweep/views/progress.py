@@ -45,7 +45,7 @@ class Aim:
     """The rungs and stopping criteria of a sweep, by which its progress is measured."""
 
     levels: tuple[float, ...]
-    """Rungs of the scheduler, in units of `time_attr`; empty without rungs."""
+    """Rungs of the scheduler, ascending, in units of `time_attr`; empty without rungs."""
     stop: Mapping[str, float]
     """Name of a result → value at which a trial ends."""
     remaining_training: Callable[[History], float | None] = lambda _history: None
@@ -83,7 +83,8 @@ class Note:
     time: float | None
     """Value of `time_attr` in the newest result; None if it was not reported."""
     value: float | None
-    """Newest value of the metric; None before the first."""
+    """Value of the metric in the newest result, or the last one that `NewestNotes` has seen; None
+    if there is none."""
     worker: str = ""
     """Name of the cluster's worker that runs the slice; empty without a cluster."""
 

@@ -26,7 +26,7 @@ class UnloadedScheduler(NamedTuple):
     time_attr: str
     """Name of the result that the scheduler counts."""
     levels: tuple[float, ...]
-    """Rungs, ascending."""
+    """Rungs, ascending, in units of `time_attr`; empty without rungs."""
     startup_trials: None = None
     ranks_by_fronts: bool = False
 

@@ -157,7 +157,10 @@ def _apply_changes(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSp
 
 
 def _apply_metric(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
-    """Return the spec with the launch's new metric, if it has one."""
+    """Return the spec with the launch's new metric, or `spec` itself if it has none.
+
+    Raises BadConfig if it is not valid in this spec.
+    """
     if launch.metric in (None, spec.metric):
         return spec
     asked = Override.of_option("metric", launch.metric)

@@ -60,7 +60,7 @@ def sign_own(folder: Folder) -> None:
     Nothing is done if there is none, or it is signed.
 
     Raises:
-        UsageError: as in `read_tracking`.
+        UsageError: the file with it contains something else.
         StorageError: the disk refused.
     """
     found = read_tracking(folder)
@@ -178,8 +178,8 @@ def _code_digest(ledger: Ledger, spec: SweepSpec, history: History) -> str:
 def attachments_due(context: TrackerContext) -> int:
     """Return the number of the event up to which MLflow lacks models and report.
 
-    It is 0 if nothing is to be sent: the sweep has not finished, does not use MLflow, or MLflow is
-    neither the root's own file nor a server that this user has accepted.
+    It is 0 if nothing is to be sent: all was sent, the sweep has not finished or does not use
+    MLflow, or MLflow is neither the root's own file nor a server that this user has accepted.
     """
     if "mlflow" not in context.spec.trackers or not context.folder.attachments.is_file():
         return 0
@@ -207,7 +207,10 @@ class Sent(NamedTuple):
 
 
 def tracker_context(folder: Folder) -> TrackerContext:
-    """Read all that trackers need to know about a sweep from its ledger and folder."""
+    """Read all that trackers need to know about a sweep from its ledger and folder.
+
+    Raises UsageError if the file with its tracking URI contains something else.
+    """
     tracked = read_tracking(folder)
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return TrackerContext(

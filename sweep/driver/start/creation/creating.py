@@ -29,15 +29,15 @@ def create(
 ) -> list[str]:
     """Create the folder and the ledger of a new sweep, completely or not at all; return remarks.
 
+    Results of earlier sweeps that the searcher uses are copied into the ledger, and a script's
+    trainable is pickled into the folder. The remarks are about these sweeps.
+
     Args:
         source: text of the spec.
         tracking_uri: URI of MLflow, stored beside the ledger for `sweep resume`; None for its own
             file.
         storage: URL of the ledger's server; None for a file.
         checkpoints: URL of the checkpoints' storage, stored beside the ledger; None for the folder.
-
-    Results of earlier sweeps that the searcher uses are copied into the ledger, and a script's
-    trainable is pickled into the folder. The remarks are about these sweeps.
 
     Raises:
         NameTaken: a sweep of this name exists.
