@@ -35,7 +35,7 @@ class HoldChanged:
     trial: int
     """Number of the trial."""
     hold: UserHold
-    """What applies to the trial from now on."""
+    """State in which the user keeps the trial from now on; NONE releases it."""
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ class Created:
     """Name of the part of the searcher that made the proposal, such as `prior`; empty for the
     searcher's own model."""
     reason: str = ""
-    """Reason for the proposal, as a text for people."""
+    """Reason for the proposal, as a text for people; may be empty."""
     suggestion: int | None = None
     """Number of the event `Suggested` that the settings come from, or None."""
 
@@ -395,7 +395,7 @@ class Opened:
     trial: int
     """Number of the trial."""
     replica: int
-    """Index of the replica in the trial; a new one is added by this event."""
+    """Index of the replica in the trial; the event adds a replica that does not exist yet."""
     slice: int
     """Number of the slice among those of the replica, from 0."""
     goal: Goal
@@ -499,7 +499,7 @@ class Closed:
     one."""
     exactness: str = ""
     """Text that says how exactly the replica's checkpoints can be resumed
-    (docs/design/exactness.md)."""
+    (docs/design/exactness.md); empty if unknown."""
     saved: tuple[Saved, ...] = ()
     """Checkpoints that the slice wrote and that are kept, oldest first."""
     dropped: tuple[str, ...] = ()
@@ -511,7 +511,8 @@ class Closed:
     """Description of the value that the results had in place of a number for the metric; empty if
     that was a number or absent."""
     is_random: bool | None = None
-    """True if the replica's results may depend on random numbers; None if that is unknown."""
+    """True if the replica's results may depend on random numbers, False if they do not; None if
+    that is unknown."""
     rows: tuple[Row, ...] = ()
     """One row for each iteration of the slice after `source`, in order: those that no `Reported`
     had, or with lost results all that may have to be computed again. The ledger stores them in a

@@ -159,8 +159,9 @@ class Placed(NamedTuple):
 def arrange(trials: Sequence[Compared]) -> list[Placed]:
     """Return trials best first: front by front, then those without a score, then infeasible ones.
 
-    Each front is in the order of `spread_order`; infeasible trials are ordered by their total
-    violation. The first trial of a front, and that of equals, is the one that comes first in
+    Each front is in the order of `spread_order`, of which every beginning covers the front. Trials
+    that lack a finite score in an objective are ordered by the metric, infeasible ones by their
+    total violation. The first trial of a front, and that of equals, is the one that comes first in
     `trials`.
     """
     complete = [one for one in trials if one.costs is not None and one.violation <= 0]

@@ -161,7 +161,8 @@ class History:
     def order(self, key: Key) -> Sequence[Entry]:
         """Return the entries that `key` gives trials, ascending; each ends with the trial's number.
 
-        The list is kept for `key` and updated by changed trials only, see `sweep.history.order`.
+        The list is kept for `key` and updated by changed trials only, see `sweep.history.order`;
+        callers must not change it, and later calls may.
         """
         return self.updated_order(key).entries
 
@@ -605,9 +606,10 @@ class History:
         self._move(replica, Status.RUNNING, event.reason, record.time)
 
     def _report(self, event: Reported) -> None:
-        """Add results of a running slice to its replica.
+        """Add results of a running slice to its replica's tail.
 
-        They do not count unless `shows_unsaved`.
+        They do not count unless `shows_unsaved`. In a history without curves, the replica's sums
+        are replaced by those of the event.
         """
         replica = self.replica(event.trial, event.replica)
         replica.saved_to = None

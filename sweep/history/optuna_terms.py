@@ -81,8 +81,9 @@ def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
 def _equivalent_domain(domain: Domain, view: View) -> Float | Int | Choice:
     """Return the domain of the values that a study stores for those of `domain`.
 
-    If samplers cannot hold it exactly, it is the range 0 to 1 of quantiles. `view` is ``modelled``
-    for a sampler, ``shown`` for people.
+    With the view ``modelled``, for a sampler, ordered choices become indices; normal domains, and
+    those that samplers cannot hold exactly, become the range 0 to 1 of quantiles. With ``shown``,
+    for people, values stay what they are, but a step may be left out.
     """
     match domain:
         case Float() | Int() if not _is_exact_in_optuna(domain):

@@ -48,7 +48,8 @@ class Replica:
     was_waiting: bool = False
     """True if it was PRUNED only because the sweep ended while it waited to be promoted."""
     hold: UserHold = UserHold.NONE
-    """State in which a user keeps the replica, which does not run meanwhile."""
+    """State in which a user keeps the replica, whatever the scheduler decides; NONE if no user
+    does."""
     goal: Goal = field(default_factory=Goal)
     """Point up to which it trains before the scheduler decides again."""
     curve: list[Point] = field(default_factory=list)
@@ -61,7 +62,8 @@ class Replica:
     saved_to: int | None = None
     """Last iteration before the results that were lost with their slice; None if none was lost."""
     reported_to: int | None = None
-    """Last iteration reported by the running slice; None if it has reported nothing."""
+    """Last iteration reported by the running slice; None if it has reported nothing, or no slice
+    runs."""
     sums: Sums | None = None
     """Totals over the results, in a history without curves; None if `curve` is filled."""
     last_metrics: Metrics = field(default_factory=dict)
@@ -96,7 +98,8 @@ class Replica:
     """Names, sorted, under which results had numbers, as long as none had the metric; for an error
     message."""
     value_found: str = ""
-    """Description of the value found in place of the metric, if that was not a number."""
+    """Description of the value found in place of the metric, if that was not a number; else
+    empty."""
     started_at: float | None = None
     """Time at which the first slice was opened, in seconds since 1970; None before."""
     ended_at: float | None = None
@@ -348,8 +351,8 @@ class Replica:
     def reached(self, level: float) -> bool:
         """Return whether the replica can be compared at `level`, a value of `time_attr`.
 
-        It can if a result at or past the level has the metric, or if it has finished at or past the
-        level.
+        It can if a result at or past the level has the metric, or if it has finished or its metric
+        has diverged at or past the level.
         """
         return (self.time if self.status in FINISHED else self.known_until) >= level
 

@@ -237,7 +237,8 @@ class Trial:
         """True if the trial can be compared with others.
 
         Some replica has a number for the metric, and each other one has too, or has finished
-        without. In the latter case the trial has no score and ranks last.
+        without. In the latter case the trial has no score and ranks last. It is always False in a
+        history without curves.
         """
         counted = self.compared_replicas
         return any(replica.is_known for replica in counted) and all(
@@ -420,7 +421,8 @@ class Trial:
     def total(self, key: str) -> float | None:
         """Return the sum over the replicas of the newest result under `key`.
 
-        Returns None if none has a number there.
+        Test replicas, and replicas without a number there, are left out. Returns None if none has
+        one.
         """
         values = (to_number(replica.last_metrics.get(key)) for replica in self.replicas)
         found = [value for value in values if value is not None]

@@ -74,7 +74,8 @@ class DecodeError(ValueError):
 def parse(text: object) -> Any:
     """Return the value of a JSON text read from the ledger.
 
-    Raises DecodeError if `text` is not a string, not JSON, or nests deeper than `DEEPEST`.
+    NaN and infinities are accepted as numbers. Raises DecodeError if `text` is not a string, not
+    JSON, or nests deeper than `DEEPEST`.
     """
     if not isinstance(text, str):
         raise DecodeError(f"{_describe(text)}, not text")

@@ -194,8 +194,8 @@ class Folder:
         """Return whether a process on this machine holds the sweep's lock, in any container.
 
         The lock is tried for an instant, and not at all if its last holder is known to be dead, so
-        that this test rarely delays a driver that starts at the same moment. Raises PermissionError
-        if the lock file may not be read.
+        that this test rarely delays a driver that starts at the same moment. Returns False if there
+        is no lock file. Raises PermissionError if it may not be read.
         """
         try:
             descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

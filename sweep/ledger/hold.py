@@ -120,7 +120,8 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
 def upgrade(folder: Folder, say: Say) -> None:
     """Upgrade the tables of an older ledger, for a command that then only reads it.
 
-    Does nothing for a current ledger. `say` receives sentences for the user.
+    Does nothing for a current ledger; otherwise holds the sweep meanwhile. `say` receives sentences
+    for the user.
 
     Raises:
         SweepLocked, UsageError, DamagedLedger, StorageError: as in `hold`.

@@ -70,7 +70,7 @@ class Lease:
     """Number of renewals by the holder, which show that it lives."""
     driven_at: float = 0.0
     """Time of the newest renewal by a process that drove the search, in seconds since 1970 on the
-    clock of events (`ledger.now`)."""
+    clock of events (`ledger.now`); 0 if none has driven it yet."""
     last_event: int = 0
     """Number of the newest event in the ledger; 0 if there is none."""
     namespace: str = ""

@@ -47,7 +47,11 @@ _BEGAN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def now() -> float:
-    """Return the current time on the clock of events, in seconds since 1970."""
+    """Return the current time on the clock of events, in seconds since 1970.
+
+    It is the wall clock when this process started plus the time since then, so setting the wall
+    clock meanwhile does not change it.
+    """
     return _BEGAN + time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -90,7 +94,8 @@ class Provenance:
     """Result in whose units the scheduler counts; stored with `levels` so that readers need not
     import the scheduler."""
     levels: tuple[float, ...] = ()
-    """Rungs of the scheduler (values of `time_attr`), ascending."""
+    """Rungs of the scheduler (values of `time_attr`), ascending; empty if it has none or they are
+    not known in advance."""
 
 
 @tables.retried
@@ -291,7 +296,8 @@ class Ledger:
     ) -> list[Recorded]:
         """Return the events with numbers above `after`, in order, at most `limit` of them.
 
-        If `results` is False, their result rows are left out, which takes less time.
+        A `limit` of None returns all. Result rows are as recorded then; if `results` is False, they
+        are left out, which takes less time.
         """
         query = f"{_EVENTS} WHERE k > ? ORDER BY k LIMIT ?"
         with self._database.reading() as connection:

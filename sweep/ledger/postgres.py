@@ -218,7 +218,7 @@ class _Client(psycopg.Connection[tuple[Any, ...]]):
         return super().wait(_limit_silence(gen), interval, timeout)
 
     def __del__(self, *_: object) -> None:
-        """Replace psycopg's warning: dropping the last reference may close it, as with a file."""
+        """Do nothing, where psycopg would warn of an open connection: it may end as files do."""
 
 
 def _limit_silence(gen: Any) -> Any:
@@ -330,8 +330,8 @@ class Database:
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
         """Yield what a migration by SQLAlchemy needs.
 
-        This is a psycopg connection, the same as a `Connection`, and the statements that begin a
-        writing transaction.
+        This is a new psycopg connection, the same as a `Connection`, and the statements that begin
+        a writing transaction. The connection is closed when the block ends.
         """
         with self._convert_errors(), closing(self._connect()) as raw:
             yield raw, _Statements(raw), _WRITING
@@ -419,7 +419,7 @@ class Database:
         return found
 
     def damages(self, connection: Connection, limit: int) -> list[str]:
-        """Return no damage: a server reports damaged pages when they are read."""
+        """Return an empty list: a server itself reports damaged pages when they are read."""
         return []
 
     # ---- transactions and connections -------------------------------------------------------
@@ -478,7 +478,10 @@ class Database:
                 return raw
 
     def _connect(self) -> _Client:
-        """Return a new connection with its settings, and note that the server was reached."""
+        """Return a new connection with its settings, and note that the server was reached.
+
+        Raises `psycopg.Error` if it cannot be reached, and StorageError if it is too old.
+        """
         url = _libpq_url(self._pointer.url)
         known = conninfo.conninfo_to_dict(url)
         defaults = {"connect_timeout": CONNECT_S, "application_name": "sweep"}

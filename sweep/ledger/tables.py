@@ -114,7 +114,10 @@ def call_repeatedly(work: Callable[[bool], T]) -> T:
 
 
 def retried(method: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a method that may be repeated without harm: it is called again after Interrupted."""
+    """Decorate a method that may be repeated without harm: it is called again after Interrupted.
+
+    It is repeated at most `REPEATS` times; then Interrupted is raised.
+    """
 
     @functools.wraps(method)
     def call(*arguments: P.args, **more: P.kwargs) -> T:
@@ -202,7 +205,7 @@ class Database:
         """Yield what a migration by SQLAlchemy needs.
 
         This is a new connection, the same as a `Connection`, and the statements that begin a
-        writing transaction.
+        writing transaction. The connection is closed when the block ends.
         """
         with translate_errors(self.path), closing(opened(self.path)) as raw:
             yield raw, raw, ("BEGIN IMMEDIATE",)
@@ -340,7 +343,10 @@ def connect_read_only(path: Path, check_same_thread: bool = True) -> sqlite3.Con
 
 
 def _is_closed_wal(path: Path) -> bool:
-    """Return whether an SQLite file is in WAL mode, and no process has it open for writing."""
+    """Return whether an SQLite file is in WAL mode, and no process has it open for writing.
+
+    A file ``-wal`` beside it shows that one has. Returns False if the file cannot be read.
+    """
     try:
         with path.open("rb") as file:
             header = file.read(20)

@@ -80,7 +80,7 @@ def objection(revision: str, ledger: Path) -> str:
 def check(connection: Connection, path: Path) -> None:
     """Raise UsageError if the ledger at `path` does not have the current revision.
 
-    The message says what to do.
+    The message says what to do. Raises DecodeError unless the ledger has exactly one revision.
     """
     if why := objection(read_revision(connection), path):
         raise UsageError(f"{path}: {why}")

@@ -261,9 +261,10 @@ class Scheduler(PerTrialStopping):
     def _finishing(self, history: History) -> Iterator[Resume]:
         """Yield the decisions that train the best waiting trials to the top rung.
 
-        Trials on their way to the top rung count as trained. All keep the seeds that they have:
-        only promotions justify the cost of more. Nothing is yielded while a trial may still start,
-        or is on its way to a lower rung: promotions may follow.
+        They are those among the best `finish_best` trials; trials on their way to the top rung are
+        counted as some of these. All keep the seeds that they have: only promotions justify the
+        cost of more. Nothing is yielded while a trial may still start, or is on its way to a lower
+        rung: promotions may follow.
         """
         if history.uncreated_trials:
             return

@@ -51,7 +51,10 @@ class Loaded:
 
 
 def first_iteration(spec: SliceSpec) -> int:
-    """Return the number of the iteration that a slice starts after, if no checkpoint is lost."""
+    """Return the number of the iteration that a slice starts after, if no checkpoint is lost.
+
+    It is that of the replica's newest checkpoint, else of the parent trial's, else 0.
+    """
     if spec.sources:
         return spec.sources[0].iteration
     return spec.birth.saved.iteration if spec.birth else 0
@@ -293,7 +296,8 @@ class Saving:
     def offer(self, trainable: Trainable, header: Mapping[str, Any], value: float | None) -> None:
         """Save the trainable's state now if the last write is long ago.
 
-        Otherwise it is kept for the next write, unless another state is offered before then.
+        Otherwise the state is taken, and kept in memory for the next write, unless another is
+        offered before then.
         `value` is the metric, None if missing. The trainable must hand its states over
         (`Trainable.hands_over`): they may not change later. Raises DiskRefuses after too many
         refusals in a row.

@@ -184,7 +184,7 @@ def _import_and_decide(spec: SliceSpec, output: Output) -> bool:
 
 
 def _can_fork() -> bool:
-    """Return whether a forked process would work: this one has one thread and no open device."""
+    """Return whether a forked process would work: this one has one thread and no open GPU."""
     if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 only names are needed
         return False
     return not any(target.startswith(_DEVICES) for target in _open_files())
@@ -203,7 +203,9 @@ def _open_files() -> Iterator[str]:
 def _serve(pipe: _Pipe, parent: int, output: Output) -> NoReturn:
     """Run slices of one trial in the forked process until the worker closes the pipe, then exit.
 
-    `parent` is the worker's process id.
+    For each it sends back the outcome or exception, whether the trainable is kept for the next
+    slice, and the names of newly imported modules of installed packages. `parent` is the worker's
+    process id.
     """
     try:
         _become_program(parent)

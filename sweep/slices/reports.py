@@ -122,7 +122,7 @@ class Reports:
         self._looked_at = time.monotonic()
 
     def new_results(self, running: Iterable[Opened]) -> list[Reported]:
-        """Return the results written since the last read, one event for each running slice.
+        """Return the results written since the last read, one event for each slice that has some.
 
         Returns an empty list within `LOOK_S` seconds of the last read. A slice that was not running
         then is first reported at the next one.

@@ -34,9 +34,10 @@ class Retention:
     every: int | None
     """Number of iterations between two checkpoints; None if the slice decides by time."""
     keep_last: int
-    """Number of newest checkpoints to keep."""
+    """Number of newest checkpoints to keep; at least `ALWAYS_KEPT` are kept."""
     keep_best: int
-    """Number of further checkpoints to keep: those with the best values of the metric."""
+    """Number of checkpoints with the best values of the metric to keep; the newest ones may be
+    among them."""
     cache: int
     """With object storage, maximum bytes of checkpoints that also stay on disk."""
 

@@ -54,7 +54,7 @@ class _Lane:
     def steps(self) -> float | None:
         """Number of environment steps in the last iteration.
 
-        It is None if its result does not count them.
+        It is None before the first iteration, and if its result does not count them.
         """
         rows = self.slice.rows
         return to_number(rows[-1].metrics.get(STEPS)) if rows else None
@@ -208,7 +208,8 @@ class _Server:
     def take(self) -> bool:
         """Handle all requests that have arrived, waiting for one if no slice runs.
 
-        Returns False once the pool has closed the connection.
+        Returns False once the pool has closed the connection. Raises DeviceError if the device
+        fails.
         """
         try:
             while not self._lanes or self._requests.poll():

@@ -133,7 +133,8 @@ class Bounds:
     can_rest: bool = field(default=False, init=False)
     """True since the first result at or past the goal at which the trial can be compared."""
     end_reason: str = field(default="", init=False)
-    """Text about the limit or plateau that ended the slice; empty before, and for other ends."""
+    """Text about the limit, the plateau or the value that is not finite which ended the slice;
+    empty before, and for other ends."""
 
     def find_end(self, metrics: Metrics, iteration: int) -> End | None:
         """Return the end of the slice at this result, or None if it continues; count the result.

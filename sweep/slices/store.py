@@ -126,7 +126,7 @@ class Store:
     def verify(self, saved: Saved) -> None:
         """Check that a checkpoint is intact in object storage, or on disk without one.
 
-        Raises as `read`.
+        Raises CheckpointError if it is not, and RemoteError if the object storage failed.
         """
         if self.url:
             self._use_copy(saved, lambda path: file.verify(path, saved.digest))
@@ -370,7 +370,8 @@ class SweepStore:
     def unnamed_files(self, history: "History") -> list[Spare]:
         """Return all checkpoint files that no row of the ledger names.
 
-        Files on disk and in object storage are listed. No slice may run.
+        These are checkpoints, segments that no named checkpoint needs, and temporary files, on disk
+        and in object storage. No slice may run. Raises RemoteError if the object storage refused.
         """
         listed = Remote(self.url).sizes("trials") if self.url else {}
         sizes: dict[str, dict[str, int]] = {}
@@ -607,7 +608,7 @@ def of_sweep(folder: Folder) -> SweepStore:
 def storage_url(folder: Folder) -> str:
     """Return the URL of a sweep's object storage as its folder names it; empty if it has none.
 
-    Raises UsageError if the file holds no URL.
+    Raises UsageError if the file holds no URL, and OSError if it cannot be read.
     """
     try:
         return str(signed.read(folder.checkpoints)["url"])
@@ -650,7 +651,7 @@ def _write_url(folder: Folder, url: str) -> None:
 def require(url: str) -> None:
     """Raise RemoteError unless the storage at `url` says that it holds the sweep in that URL.
 
-    Only then do missing files prove that a checkpoint is lost.
+    The URL ends with the sweep's ID. Only then do missing files prove that a checkpoint is lost.
     """
     _require(url, url.rpartition("-")[2])
 

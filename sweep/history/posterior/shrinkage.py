@@ -314,7 +314,8 @@ def _solve_share(
     """Return the distributions at all levels, and the share of variance between seeds.
 
     The share is found by bisection: the larger it is, the larger the variance under one seed, and
-    the smaller `squares` divided by this variance.
+    the smaller `squares` divided by this variance. If seeds differ more than even the largest share
+    allows, the variances are raised.
     """
     low, high = LEAST_SHARE, GREATEST_SHARE
     for _ in range(HALVINGS):

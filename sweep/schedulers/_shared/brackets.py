@@ -327,8 +327,8 @@ def _promote(
 ) -> Iterator[Resume | AddSeed]:
     """Yield the decisions that bring a trial from one step to the next, if it waits there.
 
-    `goal` is the goal of the next step, `reason` says how the trial compares, and `compared` is the
-    evidence.
+    If the next step has more seeds, a COMPLETED trial gets them too. `goal` is the goal of the next
+    step, `reason` says how the trial compares, and `compared` is the evidence.
     """
     if next_step.seeds > step.seeds:
         if seeding.gets_more(trial, step):

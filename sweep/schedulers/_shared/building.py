@@ -22,7 +22,8 @@ def build(
         fixed: names of settings that offspring may not change (`Trainable.fixed_keys`).
 
     Raises:
-        UsageError: its options are not valid, or it has no rungs for a plan of seeds.
+        UsageError: there is no such scheduler, its options are not valid, it has no rungs for a
+            plan of seeds, or its class does not define `pauses`.
     """
     cls = schedulers.find(spec.scheduler.name, paths)
     if spec.has_seed_plan and not cls.adds_seeds:
@@ -86,7 +87,9 @@ def settle_spec(
 ) -> SweepSpec:
     """Return a spec as stored in the ledger of a new sweep, with the defaults of its scheduler.
 
-    `depends_on_seed` is `Trainable.depends_on_seed`: True if results may differ between seeds.
+    If the spec gives no `seeds`, it gets the scheduler's, or 1 if results do not depend on the seed
+    or the aggregate cannot compare trials with different numbers of seeds. `depends_on_seed` is
+    `Trainable.depends_on_seed`: True if results may differ between seeds.
     """
     plugin, seeds = spec.scheduler, spec.seeds
     if seeds is None:

@@ -82,11 +82,18 @@ class FrontRung(Described):
         return self._arranged.places[trial.number]
 
     def equal_places(self, place: int) -> list[int]:
-        """Return the ranks behind `place` whose trials have the same scores as the trial there."""
+        """Return the ranks behind `place` whose trials have the same scores as the trial there.
+
+        Ranks count from 1.
+        """
         return self._arranged.equal_places(place)
 
     def describe(self, place: int, level: float) -> str:
-        """Return a text with scores at `level`, front and rank of the trial at rank `place`."""
+        """Return a text with scores at `level`, front and rank of the trial at rank `place`.
+
+        Ranks count from 1. For a trial in no front, the text says whether it lacks a score or
+        violates a constraint.
+        """
         trial, front = self[place - 1][0], self._arranged.placed[place - 1].front
         named = zip(_names(trial), trial.values_at(level), strict=True)
         scores = " and ".join(

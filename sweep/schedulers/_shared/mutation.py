@@ -85,14 +85,21 @@ def _inherit(searched: dict[str, Any], name: str, domain: Domain) -> Any:
 
 
 def _neighbour(domain: Choice | Ordinal, value: Any, stream: np.random.Generator) -> Any:
-    """Return the choice before or after `value` in the order of the spec, drawn from `stream`."""
+    """Return the choice before or after `value` in the order of the spec, drawn from `stream`.
+
+    Returns `value` itself if it is the only choice.
+    """
     place = domain.index[choice_key(value)]
     places = [p for p in (place - 1, place + 1) if 0 <= p < len(domain.values)]
     return domain.values[places[int(stream.integers(len(places)))]] if places else value
 
 
 def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> float:
-    """Return `value` times `factor`, rounded into the domain; on a grid, at least one step away."""
+    """Return `value` times `factor`, rounded into the domain.
+
+    On a grid it is at least one step away, unless the product equals `value` or the domain ends
+    there.
+    """
     wanted = value * factor
     found = domain.snap(wanted)
     if found == value and domain.step and wanted != value:

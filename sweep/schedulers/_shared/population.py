@@ -63,7 +63,8 @@ class Generation:
     def possible_parents(self) -> Ranking:
         """Pairs of trial and score of those that may have offspring.
 
-        They are the best that have a score and a checkpoint, at most `count`.
+        They are the best that stay, have a score and a checkpoint and have not finished, at most
+        `count`.
         """
         staying = self.ranking[: len(self.ranking) - self.count]
         scored = [(trial, score) for trial, score in staying if score is not None]
@@ -171,8 +172,9 @@ class Population(schedulers.Scheduler):
     ) -> dict[str, Any]:
         """Return the searched values, by parameter, of a new offspring of `parent`.
 
-        `number` is that of the new trial. `siblings` are the values of the offspring created
-        earlier by the same decision.
+        `number` is that of the new trial, from which random streams are derived, so that the same
+        history gives the same values. `siblings` are the values of the offspring created earlier by
+        the same decision.
         """
 
     def plan(self, history: History, free: int) -> Plan:
@@ -250,7 +252,11 @@ class Population(schedulers.Scheduler):
         return Plan(_stops(losers), tuple(resume[: free - len(breed)]), breed)
 
     def _plan_asynchronous(self, history: History, free: int) -> Plan:
-        """Return the plan if each trial is compared when it arrives (``synch: false``)."""
+        """Return the plan if each trial is compared when it arrives (``synch: false``).
+
+        At most `free` trials are started or continued; those that have arrived come before new
+        ones.
+        """
         there = [trial for trial in history.with_status(Status.PAUSED) if is_waiting(trial)][:free]
         found = [(trial, self._newest(history, trial)) for trial in there]
         losers = [
@@ -415,7 +421,10 @@ def _member_key(trial: Trial) -> Entry | None:
 
 
 def _highest_goals(entries: Sequence[Entry]) -> list[float]:
-    """Return the two highest different goals among entries of `_living_key`, ascending."""
+    """Return the two highest different goals among entries of `_living_key`, ascending.
+
+    Entries without a goal are ignored, so there may be fewer.
+    """
     goals: list[float] = []
     end = len(entries)
     while end and len(goals) < 2 and entries[end - 1][0] > -math.inf:

@@ -73,7 +73,10 @@ class Pruned(PerTrialStopping):
         check_reached("scheduler.interval", options.interval, options.time_attr, context)
 
     def make_pruner(self) -> "BasePruner":
-        """Return a new pruner of Optuna with the options of the spec."""
+        """Return a new pruner of Optuna with the options of the spec.
+
+        Raises TypeError or ValueError if Optuna refuses them.
+        """
         from sweep.schedulers._shared.pruner_study import make
 
         return make(self.pruner, self._arguments)
