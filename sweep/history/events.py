@@ -515,8 +515,8 @@ class Closed:
     that is unknown."""
     rows: tuple[Row, ...] = ()
     """One row for each iteration of the slice after `source`, in order: those that no `Reported`
-    had, or with lost results all that may have to be computed again. The ledger stores them in a
-    table of their own."""
+    had and, if results were lost, the lost ones again. The ledger stores them in a table of their
+    own."""
     sums: Sums | None = None
     """Sums over all results of the replica, with these; None until `History.with_sums` has added
     them."""

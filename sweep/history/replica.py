@@ -123,7 +123,7 @@ class Replica:
         """True if it was added later and has not yet reached the trial's goal of that time.
 
         Its score is not compared before. If that goal has no limit, it catches up until it has
-        finished; a finished replica never does.
+        finished. A finished replica never does, unless it was only pruned as the sweep ended.
         """
         if self.joined_at is None or (self.status in FINISHED and not self.was_waiting):
             return False

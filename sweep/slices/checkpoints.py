@@ -220,8 +220,8 @@ class Saving:
     def is_due(self, iteration: int) -> bool:
         """Return whether this iteration is to be saved even if its metric is not a new best.
 
-        With the policy's `every`, each such iteration is. Without, all are if several best
-        checkpoints are kept; else one is due `APART_S` seconds after the last was taken.
+        With the policy's `every`, each multiple of that is. Without, all iterations are if several
+        best checkpoints are kept; else one is `APART_S` seconds after the last checkpoint.
         """
         policy = self._spec.policy
         if policy.every is not None:
