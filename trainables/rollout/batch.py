@@ -182,7 +182,8 @@ class Fragment:
     def from_columns(cls, columns: Mapping[str, Array]) -> "Fragment":
         """Return a fragment of these arrays by name, as `arrays` returns them, without copying.
 
-        Names that begin with ``last_`` become entries of `last`.
+        Names that begin with ``last_`` become entries of `last`. Raises KeyError if one of the
+        columns that every fragment has is missing.
         """
         base = {one.name: columns[one.name] for one in fields(cls) if one.name not in NOT_COLUMNS}
         more = {name: column for name, column in columns.items() if name not in base}

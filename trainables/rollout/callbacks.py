@@ -71,7 +71,10 @@ class Callbacks:
         """Act after the first observation of the episode."""
 
     def on_episode_step(self, *, worker: Any, episode: Any) -> None:
-        """Act after each step; length, reward, observation and info include that step."""
+        """Act after each step; length, reward, observation and info include that step.
+
+        It is called for the last step, too, but not for one in which the environment failed.
+        """
 
     def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
         """Act after the last step of the episode.
@@ -99,7 +102,11 @@ class Callbacks:
         """
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
-        """Act on the samples that a worker has collected; `samples.fragments` may be changed."""
+        """Act on the sample that a worker has collected, before it is sent or learnt from.
+
+        Its ``fragments`` and their arrays may be changed in place. With several agents it has
+        ``policy_batches``, policy → sample.
+        """
 
     def on_train_result(self, *, trainer: Any, result: dict[str, Any]) -> None:
         """Act on a complete result before it is logged; changes to `result` are logged."""

@@ -164,7 +164,7 @@ class Progress:
         them here."""
         self._late_before = 0
         self._ages: list[int] = []
-        """Updates made since the weights of each sample of this iteration."""
+        """For each sample of this iteration, the number of updates since its weights were sent."""
         self._ended: list[RolloutMetrics] = []
         """Episodes that ended in this iteration."""
         self._perf: dict[int, Mapping[str, float]] = {}

@@ -234,7 +234,10 @@ class PeriodicEvaluation:
 
 
 def results_of(played: Sequence[Played]) -> dict[str, Any]:
-    """Summarise episodes that were played; returns the keys of `PeriodicEvaluation.evaluate`."""
+    """Return a summary of episodes that were played, such as ``episode_reward_mean``.
+
+    Its keys are those of `PeriodicEvaluation.evaluate`; without episodes there are no means.
+    """
     faults = sum(one.faults for one in played)
     episodes = [one.metrics for one in played]
     custom = summarise_custom(episodes)

@@ -52,7 +52,7 @@ class ExportedPolicy(InferencePolicy):
         return self
 
     def initial_memory(self) -> NDArray[Any]:
-        """Return the state (M,) at the start of an episode: zeros."""
+        """Return the state (M,) at the start of an episode: zeros, always the same array."""
         return self._memory
 
     def act_each(
@@ -165,8 +165,8 @@ def load_trained(
 
     Args:
         key: setting that names the file.
-        path: the file, as for `read_policy`.
-        name: name of the trained policy, as for `read_policy`.
+        path: a checkpoint, a safetensors file with weights, or a folder with one of these.
+        name: name of the trained policy in a file with several; ignored if there is one.
 
     Raises:
         ConfigError: there is no such policy, or it does not fit; nothing is changed.

@@ -60,7 +60,8 @@ class EpisodeRecord:
     def add(self, samples: Sequence[Sample]) -> None:
         """Append a line for each episode that ended in these samples.
 
-        Lines after the restored position are cut off first. Does nothing if switched off.
+        Lines after the restored position are cut off first, and a missing file is made. Does
+        nothing if switched off or if no episode ended.
         """
         if not self._is_on:
             return
@@ -85,7 +86,8 @@ class EpisodeRecord:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the position in the file from the entry ``recorded``.
 
-        The next `add` cuts off lines that were written after that.
+        The next `add` that writes cuts off lines that were written after that; without the entry,
+        all lines. Does nothing if switched off.
         """
         if self._is_on:
             recorded = state.get("recorded", {"episodes": 0, "bytes": 0})

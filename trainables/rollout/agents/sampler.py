@@ -155,7 +155,8 @@ class AgentsSampler:
     def _begin_policy(self, pid: str) -> None:
         """Make a policy's random stream, connectors, store of transitions and `InferencePolicy`.
 
-        Raises ConfigError if the policy's exploration has a state, which several agents lack.
+        They replace those of a former policy of this name, with its stored rows. Raises ConfigError
+        if the policy's exploration has a state, which several agents do not support.
         """
         plan, called, config = self._plans[pid], self._error_prefix(pid), self._config
         self._streams[pid] = rng.generator(self._seed, "policy", self._index, pid)
@@ -316,7 +317,10 @@ class AgentsSampler:
         return sum(map(len, asked.values())), self._envs.count
 
     def _acting_agents(self) -> dict[str, list[tuple[Any, str]]]:
-        """Return policy → (environment, agent) of the agents that act in the next step."""
+        """Return policy → (environment, agent) of the agents that act in the next step.
+
+        Policies without such agents are absent.
+        """
         asked: dict[str, list[tuple[Any, str]]] = {}
         for env, episode in self._running.items():
             for agent in episode.waiting:
@@ -408,7 +412,9 @@ class AgentsSampler:
         """Record the consequences of a step in one environment.
 
         If the environment raised an error in the step, its episode's rows are dropped instead.
-        `length` is the number of steps of the episode, including this one.
+        `length` is the number of steps of the episode, including this one. Raises NotFiniteError
+        for a reward that is not finite, and EnvError if an agent was cut off without a last
+        observation.
         """
         if env_index in step.faults:
             for transitions in self._transitions.values():
@@ -744,8 +750,9 @@ class AgentsSampler:
     def get_state(self) -> dict[str, Any]:
         """Return the state as plain data, for `set_state`.
 
-        ``episodes`` are lengths and returns, ``running`` the `RunningEpisode` of each environment,
-        ``transitions`` and ``streams`` by policy, ``missing`` the stream of random observations.
+        ``episodes`` are counts, lengths and returns, ``running`` the `RunningEpisode` of each
+        environment, ``transitions`` and ``streams`` by policy, ``missing`` the stream of random
+        observations.
         """
         running = []
         for one in self._running.values():

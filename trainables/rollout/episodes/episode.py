@@ -191,7 +191,7 @@ class EpisodeTracker:
         return self._running_episodes[env_index]
 
     def create(self, envs: Sequence[int]) -> None:
-        """Create episodes in these environments before their reset.
+        """Create episodes in these environments before their reset; they become the running ones.
 
         Calls ``on_episode_created``.
         """
@@ -375,7 +375,7 @@ class BaseEnv:
 def callback_arguments(worker: Any, episode: Episode) -> dict[str, Any]:
     """Return name → value of the arguments that every phase of an episode has.
 
-    `worker` may be None after the worker's end.
+    `worker` may be None after the worker's end; then there are no environments and no policies.
     """
     return {
         "worker": worker,

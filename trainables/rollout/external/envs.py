@@ -62,7 +62,7 @@ class CalledEnvs:
         return np.zeros((0,))
 
     def step(self, actions: Array) -> Step:
-        """Raise the error of the environment's own `step`: it is polled, not stepped."""
+        """Raise EnvError: an environment that calls the trainer is polled, not stepped."""
         step: Step = self._env.step(actions)
         return step
 
@@ -90,5 +90,5 @@ class CalledEnvs:
         return [type(self.base).__name__]
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close the environment; an exception is logged, not raised."""
         close(self._env, f"worker {self._place.worker}, {type(self.base).__name__}")

@@ -145,7 +145,9 @@ class ExternalSampler(AgentsSampler):
         """Answer the environment until there are enough steps; return the fragments by policy.
 
         First gives the environment's own players the current policies, if it takes them. With
-        ``complete_episodes`` only steps of finished episodes count. `stream` is not used.
+        ``complete_episodes`` only steps of finished episodes count. `stream` is not used. Raises
+        EnvError if the environment has no event within ``external_timeout_s`` seconds, breaks the
+        interface, or failed and may not be restarted.
         """
         if callable(take := getattr(self._base, "take_policies", None)):
             take(self.version, {pid: self._layers(pid) for pid in self._plans})
@@ -225,7 +227,8 @@ class ExternalSampler(AgentsSampler):
     ) -> tuple[int, int]:
         """Process one episode's part of a poll; return (agent steps, environment steps) as `_tick`.
 
-        Both are negative if the episode failed, to take back steps that this sample had counted.
+        If the episode failed, both are minus the steps that this sample had counted, or 0 with
+        `whole`. Metrics of an episode that ended or failed are appended to `episodes`.
         """
         if (fault := self._fault(env_id, polled)) is not None:
             counted = self._replace_failed(env_id, fault, episodes)
@@ -243,7 +246,8 @@ class ExternalSampler(AgentsSampler):
         """Return a policy's decision for these agents, with the environment's own choices in it.
 
         An action that the environment chose itself replaces the policy's; its log-probability is
-        the one that the environment sent, or else the policy's for that action.
+        the one that the environment sent, or else the policy's for that action. These choices are
+        forgotten then. Raises ConfigError if the policy's exploration has no probabilities.
         """
         acted = super()._choose_actions(pid, actors, filtered, memory)
         choices = {
@@ -571,7 +575,10 @@ class ExternalSampler(AgentsSampler):
         return super()._lane(self._running[env_index].slot, episode, pid)
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
-        """Return the name of an agent's policy: the environment's choice, else the mapping's."""
+        """Return the name of an agent's policy: the environment's choice, else the mapping's.
+
+        Raises ConfigError if the mapping gives the agent no policy of its spaces.
+        """
         bound = self._player_policies.get(env_index, {})
         return bound[agent] if agent in bound else super()._policy_of(env_index, episode, agent)
 

@@ -73,7 +73,9 @@ class AsyncSampler:
         return data._replace(episodes=self.get_metrics())
 
     def get_data(self) -> Collected:
-        """Wait for a result and return the oldest, without its episodes; starts the thread.
+        """Wait for a result and return the oldest, without its episodes.
+
+        Starts the thread if there is none.
 
         Raises:
             BaseException: the exception of the thread, after the results before it.

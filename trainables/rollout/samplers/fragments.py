@@ -413,7 +413,8 @@ class Sampler:
     def drop_episode(self, env_index: int, observation: Array) -> None:
         """Drop the running episode of an environment; `observation` begins the next one.
 
-        Its recurrent state, the connectors' state and its discounted return begin again at 0.
+        Its recurrent state, the connectors' state and its discounted return begin again at 0. It
+        gets no metrics, and exploration is told that it ended.
         """
         self._autoreset_rows = None
         self.actor.exploration.ended(np.arange(self.envs.count) == env_index)
@@ -559,7 +560,8 @@ class Sampler:
     def _carry(self, memory: Array, has_ended: NDArray[np.bool_]) -> None:
         """Keep the policy's recurrent state (N, M) for the next step, 0 where an episode begins.
 
-        Exploration is told which episodes ended.
+        The zeros are written into `memory` itself, and into the connectors' state. Exploration is
+        told which episodes ended.
         """
         self.memory = memory
         self.actor.exploration.ended(has_ended)

@@ -162,7 +162,7 @@ class RolloutWorker:
         )
 
     def sample_with_count(self) -> tuple[Sample, int]:
-        """Return a sample and its number of environment steps."""
+        """Collect a sample; return it and its number of environment steps."""
         sample = self.sample()
         return sample, sample.count
 
@@ -214,9 +214,10 @@ class RolloutWorker:
         self._log("sample asked for", sizes)
 
     def _set_up_callbacks(self, calls: Calls | None) -> None:
-        """Make the tracker that calls the callbacks, if there are any.
+        """Make the tracker that calls the callbacks of episodes, if there are callbacks.
 
-        It is attached to the sampler and the environments.
+        It is attached to the sampler and the environments. There is none if the environments
+        restart by themselves.
 
         Raises:
             ConfigError: a callback needs episodes from their beginning, and the environments

@@ -92,20 +92,35 @@ class WorkerSet:
         return [access.unpack(index, answer) for index, answer in answers.items()]
 
     def foreach_worker_with_index(self, function: Callable[[RolloutWorker, int], T]) -> list[T]:
-        """Return ``function(worker, index)`` of each worker, called in its process."""
+        """Return ``function(worker, index)`` of each worker, called in its process.
+
+        Raises TrainableError if the function raised in a child, or cannot be sent.
+        """
         return self.foreach_worker(lambda worker: function(worker, worker.spec.index))
 
     def foreach_env(self, function: Callable[[Any], T]) -> list[list[T]]:
-        """Return ``function(env)`` of each unwrapped environment, worker by worker."""
+        """Return ``function(env)`` of each unwrapped environment, worker by worker.
+
+        It is called in the worker's process. Raises TrainableError if it raised in a child, or
+        cannot be sent.
+        """
         return self.foreach_worker(lambda worker: worker.foreach_env(function))
 
     def foreach_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """Return ``function(policy, name)`` for each policy of each worker."""
+        """Return ``function(policy, name)`` for each policy of each worker, all in one list.
+
+        `policy` is the actor in the worker, where the function is called. Raises TrainableError if
+        it raised in a child, or cannot be sent.
+        """
         of_each = self.foreach_worker(lambda worker: worker.foreach_policy(function))
         return [answer for answers in of_each for answer in answers]
 
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """Return ``function(policy, name)`` for each learning policy of each worker."""
+        """Return ``function(policy, name)`` for each policy of each worker that learns.
+
+        They are in one list. The function is called in the worker's process. Raises TrainableError
+        if it raised in a child, or cannot be sent.
+        """
         of_each = self.foreach_worker(lambda worker: worker.foreach_trainable_policy(function))
         return [answer for answers in of_each for answer in answers]
 

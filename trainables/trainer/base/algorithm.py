@@ -85,11 +85,17 @@ class Algorithm(Trainable):
     # ---- methods that an algorithm defines ------------------------------------------------------
 
     def make_policy(self, device: str) -> Policy:
-        """Create the policy that learns on `device`, ``cpu`` or ``cuda``."""
+        """Create the policy that learns on `device`, ``cpu`` or ``cuda``.
+
+        It is called once, when `settings`, `spaces`, `architecture` and `seed` are known.
+        """
         raise NotImplementedError
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return the algorithm's own parts, for example a replay, by their names in checkpoints."""
+        """Return the algorithm's own parts, for example a replay, by their names in checkpoints.
+
+        By default there are none.
+        """
         return {}
 
     def training_step(self) -> dict[str, float]:
@@ -141,8 +147,8 @@ class Algorithm(Trainable):
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return setting → best value for each of `auto_settings` in this environment.
 
-        `native_vector_env` is already settled in `settings`. Raises ConfigError if one of them is
-        set to a value that does not work here.
+        `native_vector_env` is already settled in `settings`; by default ``normalize_actions`` is
+        False. Raises ConfigError if one of them is set to a value that does not work here.
         """
         return {"native_vector_env": settings.environment.is_native, "normalize_actions": False}
 
@@ -256,9 +262,10 @@ class Algorithm(Trainable):
 
     @classmethod
     def lane_shape(cls, config: Mapping[str, Any]) -> Hashable:
-        """Return what is compiled into the program that trains several trials at once.
+        """Return a value that is equal for settings whose trials can share one compiled program.
 
-        Returns None if the settings do not request such training, see `Trainable.lane_shape`.
+        It is that of the class that `of` returns for these settings; None if that is this class,
+        which trains every trial alone.
         """
         return None if (asked := cls.of(config)) is cls else asked.lane_shape(config)
 
@@ -310,7 +317,10 @@ class Algorithm(Trainable):
     def complete_config(
         cls, config: Mapping[str, Any], stop: Mapping[str, float]
     ) -> dict[str, Any]:
-        """Return the settings with `schedule_timesteps`, by default ``stop["timesteps_total"]``."""
+        """Return the settings with `schedule_timesteps`, by default ``stop["timesteps_total"]``.
+
+        A copy is returned, unchanged if neither is given.
+        """
         completed = dict(config)
         if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
             completed["schedule_timesteps"] = int(stop["timesteps_total"])

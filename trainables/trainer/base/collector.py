@@ -109,14 +109,18 @@ class Collector(Algorithm):
         return Inquiry(self.settings.stepped, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
-        """Build reporter, progress, policy, workers and evaluation; waits for `inquiry`."""
+        """Build reporter, progress, policy, workers and evaluation; waits for `inquiry`.
+
+        Also sets numbers of threads and log level of the process, and seeds its global random
+        streams. Raises ConfigError for settings that do not work with the environment.
+        """
         config_checks.set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
         self.inexact = ""
         """Reasons why the curve is not that of its settings and seed; empty if it is."""
         self.timers: dict[str, float] = {}
-        """Milliseconds of this iteration's parts."""
+        """Name of a part of this iteration, such as ``sample_time_ms`` → milliseconds so far."""
         self._log_batch_size(settings)
         me = weakref.proxy(self)  # a trainer without references is freed at once, with its workers
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
@@ -244,7 +248,8 @@ class Collector(Algorithm):
     def _gives_copies(self) -> bool:
         """Return whether all data of a checkpoint are copies that later training does not change.
 
-        That is so without a replay, parts, and state of user code.
+        That is so if the trainer has no parts such as a replay, no callbacks and no writer, and
+        neither its filter nor its `get_state` is a user's own.
         """
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is Policy.get_state
@@ -551,7 +556,7 @@ class Collector(Algorithm):
             self.progress.late += one.is_late
 
     def broadcast(self) -> None:
-        """Send the weights and the filters to all workers."""
+        """Send the weights and the filters to all workers, and to the acting policy here."""
         self._synchronise([])
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:

@@ -151,7 +151,8 @@ class RankGroup(WorkerSet):
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
         """Call ``method(*args(rank))`` in each rank, and return the answers by rank.
 
-        Raises the error of a rank that fails, or WorkerError if the group has ended.
+        Raises the error of a rank that fails, or WorkerError if the group has ended or an answer is
+        not of the type that `KINDS` names.
         """
         if not self._processes:
             raise WorkerError("the group of ranks has ended; restore the trainer to continue")

@@ -94,7 +94,10 @@ class AsyncWorkers(ChildWorkers):
         super().close()
 
     def _request_samples(self) -> None:
-        """Send weights to each child that is not sampling, and ask it for a sample."""
+        """Send the current weights, filters and variables to each child that is not sampling.
+
+        The child is asked for a sample at the same time, without waiting.
+        """
         for child in self._children:
             if child not in self._sampling_children:
                 self._sampling_children.append(child)

@@ -129,7 +129,7 @@ class SupervisedWorker:
         Episodes that arrived late before come first. Returns None if the answer does not arrive in
         `timeout_s` seconds; a warning is logged.
 
-        Raises TrainableError if the child failed, as in `receive`.
+        Raises TrainableError if the child failed and may not be replaced, or not again.
         """
         if not connection.wait(self.process.ends, timeout_s):
             logger.warning(
@@ -147,7 +147,8 @@ class SupervisedWorker:
     def _answer_of_replacement(self, first: TrainableError) -> Any:
         """Replace the child, which failed with `first`, until a replacement answers; return that.
 
-        Raises WorkerError if no more replacements are allowed.
+        Each replacement is counted in `restarts` and logged as a warning. Raises WorkerError if no
+        more are allowed.
         """
         error, before = first, self.restarts
         while self.config.allows(self.restarts - before, self.restarts):
