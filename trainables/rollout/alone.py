@@ -58,9 +58,15 @@ class PolicySpec(NamedTuple):
     policy_class: Any
     """Class of the policy."""
     observation_space: Space[Any] | None = None
-    """Observation space of the policy's agents; None to use the environment's."""
+    """Observation space of the policy's agents; None to use the environment's.
+
+    It is read only with several agents and together with `action_space`.
+    """
     action_space: Space[Any] | None = None
-    """Action space of the policy's agents; None to use the environment's."""
+    """Action space of the policy's agents; None to use the environment's.
+
+    It is read only with several agents and together with `observation_space`.
+    """
     config: Mapping[str, Any] | None = None
     """Settings of this policy, which override the common ones; None for the common ones."""
 

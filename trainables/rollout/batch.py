@@ -318,12 +318,13 @@ class Sample:
     index: int = 0
     """Index of the worker."""
     is_late: bool = False
-    """True if the worker did not answer in time, so that the sample is empty and its episodes
-    come with a later one."""
+    """True if the worker's process did not send the sample's episodes in time; they come with a
+    later one."""
     was_read: bool = False
     """True if the sample was read from files, so no environment was stepped for it."""
     version: int = 0
-    """Version of the weights that chose the actions (`WorkerSet.version` when they were sent)."""
+    """Version of the weights that chose the actions (`WorkerSet.version` when they were sent); 0
+    unless child processes sample while the trainer learns."""
     steps: int = 0
     """Environment steps of fragments that are not in the sample, because the worker's process
     learnt from them itself."""

@@ -133,10 +133,10 @@ PHASE_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
 class Calls:
     """The user's callbacks in one process: ``calls(phase, **arguments)`` calls those of a phase.
 
+    Creating the object imports the functions, or makes an object of the class.
+
     Args:
         source: value of the setting ``callbacks``: a class, or phase → function.
-
-    Creating the object imports the functions, or makes an object of the class.
 
     Raises:
         ConfigError: `source` has an unknown phase, names nothing that can be called or no

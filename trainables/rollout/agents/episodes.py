@@ -64,12 +64,13 @@ class RunningEpisode:
     """Agent → index in `Transitions.rows` of its latest decision, if the observation that follows
     the decision has not arrived yet."""
     lanes: dict[str, int] = field(default_factory=dict)
-    """Agent → index of the environment axis of the policy's fragments where its steps stand."""
+    """Agent → index on the environment axis of its policy's fragments, where its steps stand."""
     steps: dict[str, int] = field(default_factory=dict)
-    """Agent → number of its decisions since it appeared."""
+    """Agent → number of its decisions in the running trajectory; absent if it has none."""
     memory: dict[str, Array] = field(default_factory=dict)
     """Agent → (M + L,) state carried to its next decision: the M numbers of the policy's recurrent
-    state, then L numbers of the connectors, such as stacked frames or previous actions."""
+    state, then L numbers of the connectors, such as stacked frames or previous actions. An agent
+    is absent before its first decision in a trajectory, and if M + L is 0."""
     acted: int = 0
     """Number of decisions of all agents so far."""
 

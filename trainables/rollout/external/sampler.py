@@ -90,7 +90,7 @@ class ExternalSampler(AgentsSampler):
         self._free_slots: list[int] = []
         """Heap of the slots that have become free."""
         self.version = 0
-        """Version of the weights."""
+        """Number of times that the worker received weights; sent to the environment's players."""
         self._own_choices: dict[tuple[Any, str], tuple[Any, float | None]] = {}
         """(episode, agent) → action that the environment chose itself, and its log-probability."""
         self._player_policies: Mapping[Any, Mapping[Any, str]] = {}

@@ -35,10 +35,11 @@ class WorkerSet:
     0."""
 
     def sample(self) -> list[Sample]:
-        """Collect and return one sample of each worker, by index; waits for all of them.
+        """Collect and return the samples of one round; waits for them.
 
-        Workers that were left out have none. Workers that sample while the trainer learns return
-        those that arrive first instead, several of one worker or none.
+        They are one of each worker, by index, without workers that were left out. But workers that
+        sample while the trainer learns return those that arrive first, and workers that read files
+        return what they read.
         """
         raise NotImplementedError
 
@@ -54,9 +55,9 @@ class WorkerSet:
         return list(self._ask("get_state", constant_args()).values())
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Restore the states that `get_state` returned, one for each worker.
+        """Restore the states that `get_state` returned, with the same number of workers.
 
-        Raises ConfigError for another number of workers.
+        Subclasses raise ConfigError for another number of states.
         """
         self._ask("set_state", lambda index: (states[index],))
 
