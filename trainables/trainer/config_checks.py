@@ -113,7 +113,10 @@ def check_agents(settings: TrainerConfig, inspection: Inspection) -> None:
 
 
 def check_together(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that are valid one by one but do not work together."""
+    """Raise ConfigError for settings that are valid one by one but do not work together.
+
+    The callbacks of training and of evaluations are made to check them.
+    """
     validate_config(settings)
     fake, reads = settings.sampling.fake_sampler, settings.offline.reads_experience
     check_callbacks(settings.callbacks, settings.workers.num_workers, fake, reads)

@@ -672,7 +672,11 @@ class AgentsSampler:
     # ---- episodes --------------------------------------------------------------------------------
 
     def _next_episode(self, env_index: int, step: Seen) -> RunningEpisode:
-        """Return the next episode of an environment, begun with its agents' first observations."""
+        """Return the next episode of an environment, begun with its agents' first observations.
+
+        The caller makes it the running one. Raises ConfigError if the mapping gives an agent no
+        policy of its spaces.
+        """
         own, every = self._numbers
         number = int(self.episodes.counts[env_index]) * every + own + env_index
         episode = RunningEpisode(number)

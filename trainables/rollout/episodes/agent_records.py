@@ -142,7 +142,7 @@ class AgentRecords:
         """Return the name of an agent's policy.
 
         The first call for an agent asks the policy mapping, and the answer is kept. Raises
-        ValueError if the episode is over then, or has no such agent.
+        ValueError if the episode is over then or, with several agents, has none of this name.
         """
         if agent_id not in self._policies:
             self._policies[agent_id] = self._require_policies(agent_id).policy_of(agent_id)

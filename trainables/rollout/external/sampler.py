@@ -359,7 +359,8 @@ class ExternalSampler(AgentsSampler):
     def _begin(self, env_id: Any, step: Seen, is_over: bool = False) -> _Episode:
         """Begin the episode `env_id` with its first observations, call its callbacks, return it.
 
-        An episode that is over at once (`is_over`) has no callbacks.
+        They are ``on_episode_created`` and ``on_episode_start``. An episode that is over at once
+        (`is_over`), or begins without an observation of the only agent, has no callbacks.
         """
         index, workers = self._numbers
         slot = heapq.heappop(self._free_slots) if self._free_slots else len(self._running)

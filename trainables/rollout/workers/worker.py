@@ -316,7 +316,8 @@ class RolloutWorker:
 
         Environments without an exact state, and episodes that were too long to be stored, drop the
         running episode and begin the next one with a seed of (trial, worker, environment, episode).
-        Statistics of filters since the last flush, and results of the sampling thread, are dropped.
+        Statistics of synchronised filters since the last flush, and results of the sampling thread,
+        are dropped.
         """
         with self._paused():
             rng.set_generator_state(self._stream, state["stream"])

@@ -174,7 +174,7 @@ class Algorithm(Trainable):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that are valid one by one but do not work together."""
+        """Raise ConfigError for settings that do not work together, or not with this algorithm."""
         config_checks.check_together(settings)
         if settings.offline.reads_experience and not cls.learns_from_others:
             allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"

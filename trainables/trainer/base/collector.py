@@ -102,7 +102,7 @@ class Collector(Algorithm):
     def _inquiry(self) -> Inquiry:
         """Start to measure in a child process how exactly the environment can be saved.
 
-        Returns the object that waits for the results.
+        Nothing is started if that is known already. Returns the object that waits for the results.
         """
         restarts = self.settings.envs.restart_failed_sub_environments
         known, shared = self.context.remembered, self.context.shared

@@ -54,8 +54,9 @@ class Rank(RolloutWorker):
     ) -> None:
         """Join the torch process group of all ranks; the policy's gradients are summed over them.
 
-        Arguments and errors are those of the function of the same name in
-        `trainables.rollout.workers.ranks.process_group`.
+        `url` is where the ranks meet; `timeout_s` is the seconds that a rank waits for the others.
+        Raises ValueError if the policy is not a torch policy, ExchangeError if the other ranks did
+        not join in time.
         """
         from trainables.rollout.workers.ranks.process_group import setup_torch_data_parallel
 
