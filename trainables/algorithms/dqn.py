@@ -140,7 +140,10 @@ class Differences(NamedTuple):
 
 
 def _check_module(settings: Config) -> None:
-    """Raise ConfigError for settings that do not work with a user's torch module as network."""
+    """Raise ConfigError for settings that do not work with a user's torch module as network.
+
+    They are two heads, noise, distributions, any exploration but epsilon-greedy, and action masks.
+    """
     why = "the module returns the values of all choices"
     given = {key: getattr(settings, key) for key in ("dueling", "noisy", "num_atoms")}
     given["exploration_config.type"] = settings.exploration_config.type
@@ -433,7 +436,9 @@ class DQN(Trainer):
             self.target.update_targets(1.0)
 
     def update(self, rows: Rows) -> dict[str, Scalar]:
-        """Make one gradient step on filtered rows (B, …); return statistics.
+        """Make one gradient step on filtered rows (B, …); return its statistics.
+
+        They are ``loss``, ``mean_q`` and ``grad_norm``, the norm before clipping.
 
         Sets the rows' priorities in a prioritised replay, and moves the target network by ``tau``,
         if that is set. Raises NotFiniteError if loss or gradient is NaN or infinite.

@@ -91,7 +91,7 @@ class IMPALA(PolicyGradientTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for wrong settings, also ``sample_async`` and V-trace's bounds."""
+        """Raise ConfigError for wrong settings, also ``sample_async``, or c_bar above rho_bar."""
         super().validate_config(settings)
         if settings.sampling.sample_async:
             hint = "num_workers: 1, or more, sample while the trainer learns"

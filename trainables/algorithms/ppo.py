@@ -120,7 +120,11 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for wrong settings, also of minibatches and ``data_parallel``."""
+        """Raise ConfigError for wrong settings.
+
+        With ``data_parallel``, also for minibatches of fewer rows than workers, and schedules of
+        the loss.
+        """
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return

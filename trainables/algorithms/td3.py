@@ -179,7 +179,7 @@ class Updates:
         return {"count": self.count}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`."""
+        """Set the number of updates to that of a state of `get_state`."""
         self.count = int(state["count"])
 
 

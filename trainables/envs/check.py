@@ -135,8 +135,8 @@ def _unsupported(inquiry: Inquiry) -> str:
 def _with_masks(config: EnvironmentConfig, inspection: Inspection) -> EnvironmentConfig:
     """Return settings that read action masks from observations, if every agent has one there.
 
-    Else, or if an environment cannot be made with them, returns `config` itself. An environment may
-    refuse actions that its mask forbids.
+    Makes and closes an environment to try them. If not every agent has a mask, or that fails,
+    returns `config` itself. An environment may refuse actions that its mask forbids.
     """
     every = [one.raw for one in inspection.agents.values()] or [inspection.spaces.raw]
     if not all(isinstance(one, Dict) and MASK in one.spaces for one in every):

@@ -253,7 +253,7 @@ class EnvSpaces:
 
     @property
     def divisor(self) -> float:
-        """Number that scales the networks' pixels to 0 to 1; 1 for vectors."""
+        """Number by which networks divide pixels, so that they are at most 1; 1 for vectors."""
         return divisor(self.network_input)
 
     def make_steps(self) -> tuple[list[Connector], list[Connector]]:
@@ -298,7 +298,10 @@ class EnvSpaces:
 
     @cached_property
     def layout(self) -> ActionLayout:
-        """Columns of a row of numbers that stands for an action."""
+        """Columns of a row of numbers that stands for an action.
+
+        Raises ConfigError if no policy can act in this space.
+        """
         return layout_of(self.action)
 
     @property

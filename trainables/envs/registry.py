@@ -83,10 +83,7 @@ def register_env(name: str, creator: Creator) -> None:
 
 
 def find(name: str) -> Creator | None:
-    """Return the class or function registered under `name` in this process.
-
-    None if there is none.
-    """
+    """Return the class or function registered under `name` in this process, or None."""
     return _creators.get(name)
 
 

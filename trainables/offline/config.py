@@ -193,7 +193,7 @@ class IOContext:
     worker_index: int = 0
     """Index of the worker: always 0, the trainer's own process."""
     find_worker: Callable[[], Any] = _return_none
-    """Function that returns the value of `worker`."""
+    """Function that returns the `RolloutWorker` that now samples in this process, or None."""
     find_sampler: Callable[[], "InputReader | None"] = _return_none
     """Function that returns the reader of new samples (``default_sampler_input``); None if the
     trainer does not sample."""
@@ -250,7 +250,8 @@ def _direction(config: OfflineConfig) -> str:
 def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows: bool) -> None:
     """Raise ConfigError for filters of observations or rewards that do not work with files.
 
-    `flat` are all settings by key; `keeps_rows` is True if the algorithm filters rows when it
+    Both are refused if filtered rows would be written, and normalised rewards if experience is
+    read. `flat` are all settings by key; `keeps_rows` is True if the algorithm filters rows when it
     learns from them.
     """
     only: dict[str, tuple[Any, str]] = {}

@@ -211,7 +211,7 @@ def fitted_values(
 def _features(observations: Array) -> Reals:
     """Return features (R, F) for observations (R, *S): 1, each number, and their products.
 
-    Numbers are about ±1.
+    Numbers are clipped to ±1e6; those of about ±1 are fitted best.
     """
     flat = observations.reshape(len(observations), -1).astype(np.float64)
     flat = np.clip(flat, -1e6, 1e6)

@@ -116,7 +116,7 @@ def with_episodes(batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield batches that have a column ``eps_id``: a new number for each piece without one.
 
     These numbers are negative, unlike those in files, so batches that are later in one file or
-    group stay apart. A batch whose rows have no known order is not changed.
+    group stay apart. A batch without ``has_next`` or ``new_obs`` is not changed.
     """
     first = -1
     for batch in batches:

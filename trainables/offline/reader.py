@@ -429,7 +429,10 @@ class FilesReader(InputReader):
             raise StoredDataError(path, str(error), line=self._line) from None
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``files``, the index ``at`` of the current one, ``offset`` and ``line`` in it."""
+        """Return ``files``, the index ``at`` of the current one, and the position in it.
+
+        ``offset`` counts what `unit` says, ``line`` the batches read from it.
+        """
         return {
             "files": [str(path) for path in self._files],
             "at": self._at,

@@ -128,7 +128,7 @@ class SamplerInput(InputReader):
         return {"waiting": [dict(one) for one in self._waiting], "unrolls": self._unrolls}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned."""
+        """Restore the waiting batches and the number of unrolls that `get_state` returned."""
         self._waiting = [as_batch(one) for one in state["waiting"]]
         self._unrolls = int(state["unrolls"])
 
@@ -209,7 +209,10 @@ class ReadingWorkers(WorkerSet):
         return Sample(**read, index=self._index, was_read=True)
 
     def _episodes(self) -> list[RolloutMetrics]:
-        """Return the episodes that ended in a user-defined reader's samples since the last call."""
+        """Return the episodes that ended in a user-defined reader's samples since the last call.
+
+        Empty if no reader has asked for samples.
+        """
         return self._asked.take_episodes() if self._asked else []
 
     def _sample_fields(
@@ -268,7 +271,7 @@ class ReadingWorkers(WorkerSet):
             self._sampling.set_state(sampling)
 
     def healthy(self) -> int:
-        """Return the number of sampling child processes that answered last."""
+        """Return the number of sampling child processes that answered last; 0 without any."""
         return self._sampling.healthy() if self._sampling else 0
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:

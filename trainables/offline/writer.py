@@ -382,7 +382,10 @@ class Output:
             self._writer = _make_writer(self._context, self._trial)
 
     def begin_with_new_workers(self) -> None:
-        """Prepare for new workers, which begin new episodes and count from 0."""
+        """Prepare for new workers, which begin new episodes and count from 0.
+
+        Their numbers will continue above all numbers so far; last steps of old ones are forgotten.
+        """
         self._last_steps, self._unrolls = {}, 0
         for one in self._numbers.values():
             one.begin_with_new_workers()

@@ -137,7 +137,7 @@ def is_plain(space: spaces.Space[Any]) -> bool:
 def refused_seed(error: TypeError) -> EnvContractError | None:
     """Return an EnvContractError for a TypeError that ``reset(seed=…)`` raised.
 
-    Returns None if the TypeError does not come from the argument ``seed``.
+    Returns None if its message does not mention ``seed``, so that the cause is another one.
     """
     if "seed" not in str(error):
         return None

@@ -51,7 +51,11 @@ class Environment(Protocol):
         """Return the observation (D,) of a state."""
 
     def step(self, state: Array, action: Array) -> StepResult:
-        """Apply an action to a state: a choice (), or real numbers (A,) within the bounds."""
+        """Apply an action to a state (S,): a choice (), or real numbers (A,) within the bounds.
+
+        Returns next state, reward, and whether the episode was terminated. The time limit is not
+        applied, and no new episode is begun.
+        """
 
 
 def outputs(env: Environment) -> int:

@@ -91,7 +91,7 @@ def _observations(space: Any) -> spaces.Box | None:
 
 
 def _actions(space: Any) -> spaces.Box | spaces.Discrete | None:
-    """Return gymnasium's form of an action space of gymnax; None if there is none."""
+    """Return an action space of gymnax as a Discrete or Box; None if it is neither."""
     if (count := getattr(space, "n", None)) is not None:
         return spaces.Discrete(int(count))
     if not hasattr(space, "low"):

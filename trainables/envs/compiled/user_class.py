@@ -70,17 +70,24 @@ class UserEnvironment:
         self._check_step()
 
     def begin(self, key: Array) -> Array:
-        """Return the first state (S,) of an episode, drawn with this random key."""
+        """Return the first state (S,) of an episode, drawn with this random key.
+
+        It holds the bits of a random key for the steps, the observation and the user's own state.
+        """
         resetting, stepping = random.split(key)
         observation, state = self._made.reset(resetting)
         return self._packed(stepping, observation, state)
 
     def observe(self, state: Array) -> Array:
-        """Return the observation (D,) of a state."""
+        """Return the observation (D,), in float32, that is stored in a state (S,)."""
         return lax.bitcast_convert_type(state[2 : 2 + self.features], jnp.float32)
 
     def step(self, state: Array, action: Array) -> StepResult:
-        """Apply an action to a state: a choice (), or real numbers (A,) within the bounds."""
+        """Apply an action to a state (S,): a choice (), or real numbers (A,) within the bounds.
+
+        The user's `step` gets a new random key, which is split from the one in the state. Returns
+        next state, reward, and whether the episode was terminated; the time limit is not applied.
+        """
         key, stepping = random.split(random.wrap_key_data(state[:2]))
         before = self._unpacked(state[2 + self.features :])
         sent = action if self.choices else action.reshape(self._made.action_space.shape)

@@ -73,6 +73,7 @@ def _state_failure(
 ) -> tuple[str, list[str]]:
     """Save `original` in the middle of episodes, restore it in `restored`, and compare the two.
 
+    Both are stepped with random actions, and the global streams are set back for the second one.
     Returns the reason why they differ, else "", and the names of attributes that cannot be saved.
     """
     announce_call()

@@ -72,7 +72,10 @@ class Measured:
     """Names of attributes of the environment that cannot be saved."""
 
     def as_data(self) -> dict[str, Any]:
-        """Return the measurement as JSON data, for ledgers and checkpoints."""
+        """Return the measurement as JSON data, for ledgers and checkpoints.
+
+        The keys are ``level``, and the lists ``reasons`` and ``unsaved_attributes``.
+        """
         return {key: list(v) if key != "level" else v for key, v in asdict(self).items()}
 
     @classmethod

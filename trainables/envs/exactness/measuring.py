@@ -111,8 +111,8 @@ def inspect(config: EnvironmentConfig) -> Inspection:
 def measure_once(config: EnvironmentConfig, subject: str, find: Callable[[], T]) -> T:
     """Return the result of `find`, which makes an environment, from memory after the first call.
 
-    `subject` names the result: `find` is called once per process, settings and subject. If the
-    environment hangs, this process ends with a message.
+    `subject` names the result: `find` is called once per process, settings and subject, but again
+    if it raised. If the environment hangs, this process ends with a message.
     """
     key, held = _local_key(config)
     if (key, subject) not in _measurements:
@@ -402,7 +402,11 @@ def _local_key(config: EnvironmentConfig, restarts: bool = False) -> tuple[objec
 
 
 def _inspect(config: EnvironmentConfig) -> Inspection:
-    """Make an environment, return what it declares, and close it."""
+    """Make an environment, return what it declares, and close it.
+
+    The global random streams are preserved. Raises ConfigError if it cannot be made, or no policy
+    can use its spaces.
+    """
     with rng.preserve_global():
         rng.seed_global(SEED, "look")
         announce_call()
@@ -499,7 +503,10 @@ class _Died(Exception):
 
 
 def _pack(config: EnvironmentConfig, restarts: bool) -> bytes | None:
-    """Return the settings as bytes for a child; None if they cannot be pickled."""
+    """Return the settings as bytes for a child, with what is registered under the env's name.
+
+    Returns None if that cannot be pickled.
+    """
     spec = gymnasium.registry.get(config.env)
     try:
         packed: bytes = cloudpickle.dumps((config, restarts, registry.find(config.env), spec))

@@ -87,7 +87,10 @@ class RandomActions:
         return columns[:, 0] if layout.scalar else columns
 
     def _as_sent(self, rows: Array) -> Any:
-        """Return the action of a row in the form in which this object returns actions."""
+        """Return the action of one row, (1,) or (1, K), as `draw` returns it.
+
+        It is in the environment's form, or with `as_rows` a Tuple or Dict action is a row.
+        """
         sent = ActionAdapter(self._action, clip=False)(rows)[0]
         return sent if self._as_rows else unflattener(self._action)(sent)
 

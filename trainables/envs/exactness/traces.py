@@ -116,9 +116,9 @@ def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _modules(sub_env: Any) -> set[str]:
-    """Return the names of its classes' modules, and of those of its package that they import.
+    """Return the names of modules of an environment's classes, and those of its package they use.
 
-    Without gymnasium's and this package's own.
+    Without modules of gymnasium and of `trainables`, and those that are not imported.
     """
     waiting = [type(layer).__module__ for layer in _all_layers(sub_env)]
     packages = {_package(name) for name in waiting} - {LIBRARY, "trainables"}
@@ -133,7 +133,7 @@ def _modules(sub_env: Any) -> set[str]:
 
 
 def _source_modules(module: str) -> list[str]:
-    """Return the modules to which a module's global names refer, or in which they are defined."""
+    """Return the names of modules to which a module's global names refer, or that define them."""
     values = list(vars(sys.modules[module]).values())
     origins = [
         value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", 0)
@@ -165,7 +165,8 @@ class _Walk:
     def visit_names(self, path: str, names: Mapping[Any, Any], depth: int = 0) -> None:
         """Record the fingerprints of the values of `names` below `path` in `found`.
 
-        `depth` is the number of containers around them; values that are too deep are left out.
+        `depth` is the number of containers around them; values that are too deep, code, and values
+        beyond `MAX_VALUES` are left out.
         """
         for name, value in names.items():
             self._visit(f"{path}.{name}", value, depth)

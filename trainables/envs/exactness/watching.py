@@ -119,7 +119,10 @@ def hung_call(stack: Sequence[StackFrame]) -> tuple[str, str]:
 
 
 def read_stack(dumped: str) -> list[StackFrame]:
-    """Return the main thread's stack, outermost first, from text that `faulthandler` wrote."""
+    """Return the main thread's stack, outermost first, from text that `faulthandler` wrote.
+
+    Empty if the text has no stack.
+    """
     blocks = [block for block in dumped.split("\n\n") if _FRAME.search(block)]
     found = _FRAME.finditer(blocks[-1]) if blocks else ()
     return [StackFrame(one["file"], int(one["line"]), one["name"]) for one in found][::-1]

@@ -80,7 +80,7 @@ class LocalPolicy:
         self._stream = np.random.default_rng()
 
     def head(self, observation: Any) -> NDArray[np.float32]:
-        """Return the network's output (A,), logits or means, for an observation (*O)."""
+        """Return the network's output (A,), logits or means, for an unfiltered observation (*O)."""
         x = (np.asarray(observation, self._seen).reshape(-1) - self._mean) / self._scale
         if self._clip is not None:
             x = np.clip(x, -self._clip, self._clip)
@@ -287,12 +287,12 @@ class PolicyClient:
         return self._episodes[episode_id]
 
     def _call(self, episode_id: str, call: str, **content: Any) -> dict[str, Any]:
-        """Send a numbered request for an episode, with the rewards logged since the last.
+        """Send a numbered request for an episode; return the answer.
 
-        Return the answer. `call` is its kind, such as ``get_action``; `content` are its further
-        entries, of which None is left out. Afterwards nothing is logged any more. Raises
-        EpisodeError if the episode is not running here, EpisodeLost, which ends it here, too, or
-        PolicyServerError.
+        `call` is its kind, such as ``get_action``; `content` are its further entries, of which None
+        is left out. Except ``start`` and ``policies``, a request takes along the rewards, infos and
+        deaths that were logged since the last, and an answer clears them. Raises EpisodeError if
+        the episode is not running here, EpisodeLost, which ends it here, too, or PolicyServerError.
         """
         episode = self._require_running(episode_id)
         request = {

@@ -109,9 +109,10 @@ class AgentsConnector(EnvConnector):
         return total
 
     def observe(self, observation: Seen) -> Seen:
-        """Return a `step_record` with each agent's observation converted to a new array.
+        """Return the record of a step, a dict, with its ``observations`` converted to new arrays.
 
-        It is copied, since environments may overwrite an observation that is still in use.
+        They are agent → observation, and copied, since environments may overwrite one that is still
+        in use.
         """
         each = observation["observations"].items()
         arrays = {a: np.array(self.of[a].observe(one)) for a, one in each}
@@ -193,8 +194,9 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     ) -> tuple[Seen, dict[str, Any]]:
         """Begin an episode.
 
-        Return a `step_record` with the present agents' observations, of a turn-based game only that
-        of the agent whose turn it is, and no info. Raises EnvContractError for a wrong result.
+        Return a record, as `step` does, with the present agents' observations, of a turn-based game
+        only that of the agent whose turn it is, and no info. Raises EnvContractError for a wrong
+        result.
         """
         given = self.env.reset(seed=seed, options=options)
         if not isinstance(given, tuple) or len(given) != 2:
@@ -210,11 +212,13 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     def step(self, action: ByAgent) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Make one step with agent → action, of the agents that got an observation last.
 
-        Actions of other agents are ignored. Returns the step as a `step_record`; the sum of all
-        rewards; whether the episode was terminated, and whether it was truncated, for all agents;
-        and an info with ``agents`` (infos by agent) and ``common`` (infos for all), if there are
-        any. In a turn-based game the record has the observations of the agent whose turn it is and
-        of agents that ended. Raises EnvContractError for a wrong result.
+        Actions of other agents are ignored. Returns a record in place of an observation: a dict of
+        ``observations`` and ``rewards`` by agent, and the lists of agents ``terminated`` and
+        ``truncated``; the sum of all rewards; whether the episode was terminated, and whether it
+        was truncated, for all agents; and an info with ``agents`` (infos by agent) and ``common``
+        (infos for all), if there are any. In a turn-based game the record has the observations of
+        the agent whose turn it is and of agents that ended. Raises EnvContractError for a wrong
+        result.
         """
         taken = {a: one for a, one in action.items() if a in self._asked}
         stepped = self._read(self.env, self.env.step(taken))
@@ -265,7 +269,8 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     def _observed(self, observations: Any, method: str) -> ByAgent:
         """Check agent → observation, which `method` returned; return what each agent is to see.
 
-        Raises EnvContractError if it is not valid.
+        That is decided by the user's `observation_fn`, if there is one. Raises EnvContractError for
+        anything but a dict of known agents.
         """
         if not isinstance(observations, Mapping):
             raise EnvContractError(

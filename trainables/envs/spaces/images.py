@@ -158,7 +158,7 @@ class ImagePreprocessor:
     def __call__(self, observation: Any) -> Array:
         """Return an image of the environment as a new array (H, W, C).
 
-        EnvError for another shape.
+        Raises EnvError for another shape than the environment's space has.
         """
         given = np.asarray(observation)
         if given.shape != self._box.shape:

@@ -32,7 +32,10 @@ def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[
 
 
 def leaf_paths(space: spaces.Space[Any]) -> list[list[Any]]:
-    """Return the keys and indices that lead to each leaf, in the order of `named_leaves`."""
+    """Return the list of keys and indices that lead to each leaf, in the order of `named_leaves`.
+
+    A space that is not nested is one leaf, with an empty list.
+    """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [[]]
     return [[key, *rest] for key, part in inner(space) for rest in leaf_paths(part)]

@@ -194,7 +194,9 @@ class Rows:
         self._image = space.shape if is_image(space) else None
 
     def __call__(self, observations: Array, check: bool = True) -> Array:
-        """Return observations as new rows; without `check` they may be NaN or infinite.
+        """Return observations (N, *O) as new rows (N, D), or images (N, H, W, C).
+
+        Without `check` they may be NaN or infinite.
 
         Raises:
             EnvError: they have another number of features.

@@ -121,7 +121,7 @@ def decode(encoded: Encoded, current: Any) -> Any:
 
 
 def _decode_all(items: list[Encoded]) -> list[Any]:
-    """Return the values of a list of [kind, data]."""
+    """Return the values that `encode` was given, from a list of its results [kind, data]."""
     return [decode(item, None) for item in items]
 
 

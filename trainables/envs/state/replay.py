@@ -95,9 +95,11 @@ class ReplayableEnv(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     def get_state(self) -> dict[str, Any]:
         """Return ``seeds``, ``episode``, ``lost``, ``actions``, ``lives`` and ``seen``.
 
-        ``lost`` is why the episode cannot be replayed, empty if it can. ``lives`` are the numbers
-        of actions before which the next life began. ``seen`` is a fingerprint of the last
-        observation and reward, which a replay has to reach.
+        ``seeds`` are those of episodes and of spaces, ``episode`` is the number of episodes since
+        the seed was given, ``actions`` are the rows recorded so far. ``lost`` is why the episode
+        cannot be replayed, empty if it can. ``lives`` are the numbers of actions before which the
+        next life began. ``seen`` is a fingerprint of the last observation and reward, which a
+        replay has to reach.
         """
         return {
             "seeds": list(self._seeds),

@@ -71,7 +71,10 @@ class Step(NamedTuple):
     waiting: NDArray[np.bool_] | None = None
     """Flags (N,) of environments that have not answered yet and made no step; None if all did."""
     is_calm: bool = False
-    """True if no episode ended and no environment failed, so that every flag is False."""
+    """True if no episode ended and no environment failed, so that every flag is False.
+
+    False may also mean that this was not looked at, as with a horizon.
+    """
 
 
 class VectorEnv(Protocol):
@@ -125,7 +128,10 @@ class VectorEnv(Protocol):
         """Seed the spaces of the environment objects, with one seed for each."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``units``, the state of each environment object, and ``counters``."""
+        """Return ``units``, the list of each environment object's state, and ``counters``.
+
+        The latter are what `get_counters` returns.
+        """
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `get_state` in environments that were made equally and reset once."""
@@ -134,7 +140,7 @@ class VectorEnv(Protocol):
         """Return counts such as episode lengths, which are not part of the environment objects."""
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Restore counts that `get_counters` returned."""
+        """Restore counts that `get_counters` returned, without the environment objects."""
 
     def connector_seconds(self) -> dict[str, float]:
         """Return name of a conversion of observations or actions → total time of all, seconds."""

@@ -67,7 +67,10 @@ class VectorConfig(Section):
 
     @property
     def hard_horizon(self) -> int | None:
-        """Number of steps after which an episode is truncated and reset, or None."""
+        """Number of steps after which an episode is truncated and reset.
+
+        None without a horizon, or if it is soft: it then only ends episodes for the metrics.
+        """
         return None if self.soft_horizon else self.horizon
 
 

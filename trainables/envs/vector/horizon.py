@@ -73,5 +73,5 @@ class TimeLimit:
         return {"lengths": self.lengths.copy()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned."""
+        """Set the episodes' lengths to those of a state that `get_state` returned."""
         self.lengths[:] = state["lengths"]

@@ -64,7 +64,7 @@ def make_native(
 class NativeVectorEnv:
     """Base class of the adapters of native vector environments, one for each autoreset mode.
 
-    Each of the N environments has its own converter of observations and actions.
+    One converter of observations and actions serves all N environments.
     """
 
     restarts_unasked: bool = False
@@ -133,11 +133,11 @@ class NativeVectorEnv:
         return {"ends": self._ends.get_state()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Restore counts that `get_counters` returned."""
+        """Set the episodes' lengths to those that `get_counters` returned."""
         self._ends.set_state(counters["ends"])
 
     def connector_seconds(self) -> dict[str, float]:
-        """Return name of a conversion of observations or actions → total time, seconds."""
+        """Return name of a conversion of observations or actions → total time of all, seconds."""
         return self._connector.seconds
 
     def unsaved_attributes(self) -> list[str]:
@@ -249,7 +249,7 @@ class NextStepVectorEnv(NativeVectorEnv):
         return {**super().get_counters(), "restarting": self._restarting.copy()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Restore counts that `get_counters` returned."""
+        """Set the episodes' lengths and the flags to those that `get_counters` returned."""
         super().set_counters(counters)
         self._restarting = np.array(counters["restarting"], dtype=np.bool_)
 

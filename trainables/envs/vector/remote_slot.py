@@ -153,7 +153,7 @@ class EnvServer(EnvSlot):
     def _shown(self, observation: Any) -> Any:
         """Write an observation to the shared memory and return None.
 
-        Return it if it is not an array.
+        If observations are not arrays, return it instead.
         """
         if self._shared.observation is None:
             return observation
@@ -282,14 +282,14 @@ class RemoteEnvSlot:
         return self._ask("render")
 
     def seed_spaces(self, seed: int) -> None:
-        """Seed the spaces, each with its own stream."""
+        """Seed the environment's spaces in its process, each with its own stream; raises Fault."""
         self._ask("seed_spaces", seed)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the entries ``environment`` and ``global_streams``.
+        """Return ``environment``, its state, and ``global_streams``, those of its process.
 
         If the process is gone and the environment will be replaced, the only entry is ``gone``, the
-        reason.
+        reason. Otherwise a failure raises Fault.
         """
         try:
             state: dict[str, Any] = self._ask("get_state")
@@ -316,7 +316,7 @@ class RemoteEnvSlot:
         self._receive(Patience(timeout_s and timeout_s * (1 + steps_to_replay(state)), setting))
 
     def unsaved_attributes(self) -> list[str]:
-        """Return the names of attributes that `get_state` cannot store."""
+        """Return the names of attributes that `get_state` cannot store; raises Fault."""
         names: list[str] = self._ask("unsaved_attributes")
         return names
 

@@ -87,7 +87,7 @@ class Restarts:
 
         Return its first observation, and None or an exception.
 
-        Before a second attempt it sleeps. The restart is counted and logged.
+        The old one is closed. Before a second attempt it sleeps. The restart is counted and logged.
         """
         logger.warning(
             "%s: %s() %s; its episode is dropped and it is replaced, restart %d",
@@ -121,7 +121,7 @@ class Restarts:
         return {"restarts": self.restarts.copy(), "failures": self.failures.copy()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned."""
+        """Set the counts of restarts and failures to those that `get_state` returned."""
         self.restarts[:] = state["restarts"]
         self.failures[:] = state["failures"]
 

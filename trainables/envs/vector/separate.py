@@ -149,7 +149,7 @@ class SeparateVectorEnv:
         return {"ends": self._ends.get_state(), **self._restarts.get_state()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Restore counts that `get_counters` returned."""
+        """Restore lengths, restarts and failures that `get_counters` returned."""
         self._ends.set_state(counters["ends"])
         self._restarts.set_state(counters)
 

@@ -87,7 +87,10 @@ class EnvSlot:
         return capture(self.env)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` returned."""
+        """Restore a state that `get_state` returned, in an environment made equally and reset once.
+
+        Raises EnvError if its MuJoCo model is another one.
+        """
         restore(self.env, state)
 
     def unsaved_attributes(self) -> list[str]:
