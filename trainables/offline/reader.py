@@ -390,11 +390,12 @@ class FilesReader(InputReader):
         Raises:
             NotABatch: there is no batch at this position.
             StoredDataError: the file cannot be read.
+            NotImplementedError: here; derived classes define this.
         """
         raise NotImplementedError
 
     def size(self, path: Path) -> int:
-        """Return the length of a file in the units that positions count."""
+        """Return the length of a file in the units of positions; derived classes define this."""
         raise NotImplementedError
 
     def next(self) -> Batch:

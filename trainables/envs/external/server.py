@@ -371,7 +371,8 @@ class PolicyServer(ExternalEnv):
     def _require_bound(self, episode_id: str, claimed: Any) -> None:
         """Raise Refused if a client's action is by another policy than the agent's in this episode.
 
-        `claimed` is agent → policy, by the client's word. An agent without a policy gets one now.
+        Also if `claimed` is no dict: agent → policy, by the client's word. An agent without a
+        policy gets one now.
         """
         if not isinstance(claimed, dict):
             raise Refused(

@@ -133,8 +133,8 @@ class ActionAdapter:
     def __call__(self, actions: Array) -> Array:
         """Return choices (N,) or rows (N, K) of a policy as actions (N, *A) of the environments.
 
-        Real numbers are spread and clipped as this object was told. For a Tuple or Dict they stay
-        rows (N, K), for `unflattener`.
+        Choices then count as the environment does; real numbers are spread and clipped as this
+        object was told. For a Tuple or Dict they stay rows (N, K), for `unflattener`.
         """
         rows = actions if self.counts_from_zero else actions + self._starts
         if self._layout.scalar:

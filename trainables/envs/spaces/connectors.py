@@ -81,7 +81,7 @@ class EnvConnector:
         self.action_space = row_space(action_space) if self.acts else action_space
         """Space of what `act` takes."""
         self.name = type(self._own if preprocessor else self._preprocess).__name__
-        """Name of the first step."""
+        """Name of the first step: the class of the user's preprocessor, or of the one chosen."""
         self.depth = self.observes + self.acts
         """Depth of the environment's outermost layer (`trainables.envs.state.capture`)."""
         self._checker = EnvChecker(given)

@@ -60,7 +60,7 @@ class Step(NamedTuple):
     metric_ends: NDArray[np.bool_] | None = None
     """Flags (N,) of episodes that end for the metrics only (``soft_horizon``), or None for none."""
     faults: Mapping[int, Exception] = NONE
-    """Environment → exception that it raised in this step.
+    """Environment index → exception that it raised in this step.
 
     Its episode is lost: its reward is 0, its flags are False, and its observation is the first one
     of an episode in a new environment.
@@ -96,7 +96,10 @@ class VectorEnv(Protocol):
     own_spaces: OwnSpaces
     """Observation space and action space of one environment before any conversion."""
     restarts_unasked: bool
-    """True if environments have started their next episode before `step` returns that one ended."""
+    """True if environments restart by themselves, in the step that ends an episode or in the next.
+
+    `before_restart` is then never called.
+    """
     before_restart: Callable[[Step], None] | None
     """Function called inside `step` after environments have ended and before their reset.
 

@@ -155,7 +155,7 @@ class NativeVectorEnv:
         """Return a `Step` for the five values of the environment's `step`.
 
         The observations among them are already converted. In gymnasium's mode DISABLED,
-        environments that have ended are reset here.
+        environments that have ended are reset here. Derived classes define this.
         """
         raise NotImplementedError
 

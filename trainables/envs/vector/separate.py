@@ -83,7 +83,8 @@ class SeparateVectorEnv:
     def step(self, actions: Any) -> Step:
         """Make one step of every environment with actions (N, …); ended episodes are reset.
 
-        Failed environments are replaced; raises EnvError if that is not allowed.
+        Failed environments are replaced; raises EnvError if that is not allowed. Derived classes
+        define this.
         """
         raise NotImplementedError
 

@@ -83,7 +83,10 @@ class EnvSlot:
         seed_spaces(self.env, seed, self.connector.depth)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the environment's state, as `trainables.envs.state.capture.capture` does."""
+        """Return the environment's state as plain data: the list ``layers``, one for each wrapper.
+
+        Attributes that are not plain data are left out.
+        """
         return capture(self.env)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
