@@ -62,7 +62,10 @@ class _Kind:
         self.dtype = np.dtype(name)
 
     def build(self, state: Any) -> None:
-        """Set the byte order from the pickled `state`; NotAnArray if there is none."""
+        """Set the byte order from the pickled `state`.
+
+        Raises NotAnArray if there is none, or for a dtype of records.
+        """
         if not (isinstance(state, tuple) and len(state) == 8 and state[1] in ("<", ">", "|", "=")):
             raise NotAnArray("a type of numbers without its byte order")
         if state[2:5] != (None, None, None):
@@ -79,7 +82,8 @@ class _Array:
     def build(self, state: Any) -> None:
         """Make the array of the pickled `state`: shape, dtype, order and bytes.
 
-        Raises NotAnArray if one of them is missing.
+        Raises NotAnArray if one of them is missing or not valid, and ValueError if there are too
+        few or too many bytes.
         """
         if not (isinstance(state, tuple) and len(state) == 5 and type(state[3]) is bool):
             raise NotAnArray("an array without its shape, type, order and bytes")

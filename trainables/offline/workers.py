@@ -108,7 +108,11 @@ class SamplerInput(InputReader):
         return found
 
     def _batches_of(self, sample: Sample) -> list[Batch]:
-        """Return a worker's sample as batches, those that have rows; number them."""
+        """Return a worker's sample as batches, without those that have no rows.
+
+        Unless rows are in lanes or of several agents, each environment's rows get the next number
+        (``unroll_id``).
+        """
         if isinstance(sample, MultiAgentBatch):
             return [one] if (one := batch_of_agents(sample)) else []
         found: list[Columns] = []

@@ -145,7 +145,7 @@ class Episodes:
         """Return the reason if equal seeds and actions do not give equal episodes; else "".
 
         Also if playing changes values that all copies of the environment share. The other tests
-        need this one first: it decides how many steps they make.
+        need this one first: it decides how many steps they make. Changes the global random streams.
         """
         first, second = self._make(), self._make()
         self._random_steps = _shortened(first.observation_space, EPISODE_STEPS)

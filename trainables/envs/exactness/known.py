@@ -64,7 +64,10 @@ def known_level(config: EnvironmentConfig) -> Measured | None:
 
 
 def _is_registered_so(name: str, expected: _Registered) -> bool:
-    """Return whether gymnasium's registration of `name` is the expected one."""
+    """Return whether gymnasium's registration of `name` has the expected entry points, alone.
+
+    With arguments or wrappers it is another one.
+    """
     spec = gymnasium.registry.get(name)
     if spec is None or spec.kwargs or spec.additional_wrappers:
         return False

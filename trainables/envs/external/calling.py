@@ -642,7 +642,7 @@ class ExternalEnv:
         """Return the event that a call's arguments describe.
 
         `end` is ``terminated`` or ``truncated`` for the last event, else empty. Raises EpisodeError
-        for values outside their spaces.
+        for values outside their spaces, and if actions are not those of the observed agents.
         """
         observations = {
             agent: checked(self._observations[agent], one, f"{where}: observation")

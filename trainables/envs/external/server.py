@@ -191,7 +191,8 @@ class PolicyServer(ExternalEnv):
     def policy(self) -> dict[str, Any]:
         """Return the latest policy's layers, or those of all policies, with their version.
 
-        Raises Refused: 503 before there is one, 409 if clients cannot compute it.
+        Of several agents' policies, those that clients cannot compute are None. Raises Refused: 503
+        before there is one, 409 if clients cannot compute the only one.
         """
         version, layers = self._policies
         if version == 0:

@@ -66,7 +66,8 @@ def unpack(data: Any) -> np.ndarray[Any, Any]:
 def decode(space: Spaces, data: Any, subject: str) -> Any:
     """Return the element of a space that JSON data describe; `encode` is the inverse.
 
-    Raises EpisodeError, which begins with `subject`, if it is not in the space.
+    Raises EpisodeError, which begins with `subject`, if it is not in the space; the bounds of a Box
+    are not checked.
     """
     if not isinstance(space, spaces.Space):
         return _decode_each(space, data, subject)

@@ -83,7 +83,8 @@ class EnvConnector:
         self.name = type(self._own if preprocessor else self._preprocess).__name__
         """Name of the first step: the class of the user's preprocessor, or of the one chosen."""
         self.depth = self.observes + self.acts
-        """Depth of the environment's outermost layer (`trainables.envs.state.capture`)."""
+        """Number of conversions, 0 to 2: the environment's wrappers are counted from it in names of
+        their random streams."""
         self._checker = EnvChecker(given)
         self._observing = self._acting = 0.0
 

@@ -42,7 +42,10 @@ class Step(NamedTuple):
     """The results of one step of all environments. The arrays are valid until the next step."""
 
     observations: Array
-    """Observations, (N, *O); where an episode ended, the first one of the next episode."""
+    """Observations, (N, *O); where an episode ended, the first one of the next episode.
+
+    Where `restarting` is True it is still the last one.
+    """
     rewards: Array
     """Rewards, (N,)."""
     terminated: NDArray[np.bool_]
