@@ -65,8 +65,9 @@ def check(
     """Measure an environment and return a report on it, as plain data; for `sweep check-env`.
 
     Makes environments and plays them; the global random streams are preserved. The entries `COSTS`
-    are None if no policy can use its spaces. A call that hangs in this process, not in the child
-    that measures exactness, ends the process with a message.
+    are None if no policy can use its spaces, or if that raised, which is then one of the breaches.
+    A call that hangs in this process, not in the child that measures exactness, ends the process
+    with a message.
 
     Args:
         env: a gymnasium id, or package.module:Name.

@@ -363,9 +363,9 @@ class Estimates:
     def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
         """Return estimates of a policy's return: ``<name>``, ``<name>_low`` and ``<name>_high``.
 
-        ``episodes`` is the number of recorded episodes. Estimators that fail are left out, and the
-        reason is logged once. Empty if no estimator is set, or there are no episodes to use. The
-        first call reads them. `iteration`, its number, seeds the bootstrap.
+        ``episodes`` is the number of recorded episodes. Estimators that cannot be computed are left
+        out; one that is not finite is logged, once. Empty if no estimator is set, or there are no
+        episodes to use. The first call reads them. `iteration`, its number, seeds the bootstrap.
         """
         if not self._names or self.episodes is None:
             return {}

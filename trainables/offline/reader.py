@@ -115,9 +115,10 @@ class Rows:
     def completed(self, read: Columns) -> Columns:
         """Return checked columns with derived ones: log-probabilities, ``new_obs``, ``has_next``.
 
-        ``dones`` become ``terminateds``; without ``truncateds`` no row is truncated. Rows whose
-        next observation is unknown are removed. Raises NotABatch if ``obs`` or ``actions`` are
-        missing, lengths differ or are 0, or a probability is impossible.
+        ``dones`` become ``terminateds``; without ``truncateds`` no row is truncated. With
+        ``terminateds``, rows whose next observation is unknown are removed; without, the last two
+        columns are not added. Raises NotABatch if ``obs`` or ``actions`` are missing, lengths
+        differ or are 0, or a probability is impossible.
         """
         columns = dict(read)
         if missing := sorted({"obs", "actions"} - columns.keys()):

@@ -112,7 +112,7 @@ def convert(
     """Write the experience of one source as another kind of files, and return the number of rows.
 
     The files have the columns that are learnt from, and the probabilities of actions. Rows whose
-    next observation is unknown are left out. The environment is made once, for its spaces.
+    next observation is unknown are left out. The environment is made, for its spaces alone.
 
     Args:
         paths: as the setting `input`, without ``sampler``, mixtures and user-defined readers.

@@ -80,8 +80,8 @@ def make_brax(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
         config: arguments of the environment, such as ``backend``, and ``episode_length``.
 
     Raises:
-        ConfigError: brax is missing, or has no such environment or argument; or ``episode_length``
-            is no number of steps.
+        ConfigError: brax is missing, or has no such environment or argument; ``episode_length`` is
+            no number of steps; or no observation is one vector.
     """
     value = f"brax:{name}"
     envs = import_package("brax.envs", value, "brax")
@@ -104,7 +104,8 @@ def make_playground(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
 
     Raises:
         ConfigError: Playground is missing, or has no such environment or setting; the files of its
-            robots are missing; or the implementation of the physics mixes environments.
+            robots are missing; the implementation of the physics mixes environments;
+            ``episode_length`` is no number of steps; or no observation is one vector.
     """
     value = f"playground:{name}"
     package = import_package("mujoco_playground", value, "playground")

@@ -104,8 +104,8 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
 
     Makes environments for it and plays them; the global streams are preserved. With signs of
     chance, such as threads or a clock, it is measured twice more, with pauses, and the weakest
-    level counts. With `env_level` A or B only that level is tried. `restarts` is True if failed
-    environments are replaced.
+    level counts; a clock alone is no reason if the first measurement was slow. With `env_level` A
+    or B only that level is tried. `restarts` is True if failed environments are replaced.
 
     Raises ConfigError if the environment cannot be made.
     """

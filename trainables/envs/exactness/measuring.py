@@ -149,7 +149,7 @@ def resolve(
         measured: returns the measurement; not called if it is not needed.
 
     Raises:
-        ConfigError: `env_level` asks for more than was measured.
+        ConfigError: `env_level` asks for more than was measured, or for A or B of EnvPool's.
     """
     if config.env_engine == ENVPOOL:
         if config.env_level in EXACT:
@@ -232,7 +232,7 @@ class Inquiry:
 
         It is kept in this process and in the shared file, and a slow one is logged. Level C if two
         children died. Without a child it is made here, where a call that hangs ends the process.
-        Raises ConfigError if a call hangs in a child.
+        Raises ConfigError if the environment cannot be made, or a call hangs in a child.
         """
         self._wait_for_others()
         if self._found is None:
@@ -338,7 +338,8 @@ class Inquiry:
     def _answer(self, ask: Callable[["_Child"], T | None]) -> T | None:
         """Return what `ask` returns for the child; if that dies, for a second child.
 
-        Returns None if there is no child; raises _Died if the second one dies, too.
+        The second one takes the first one's place. Returns None if there is no child, or it cannot
+        make the environment; raises _Died if the second one dies, too, ConfigError if a call hangs.
         """
         if self._child is None:
             return None

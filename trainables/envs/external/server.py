@@ -134,8 +134,8 @@ class PolicyServer(ExternalEnv):
     def start(self) -> None:
         """Open the port and start to serve in a thread; a second call does nothing.
 
-        Sets `token`, which is read or made, and logs the address. Raises EnvError if no port is
-        free, TokenError if there is no usable token.
+        Sets `token`, which is read or made, and logs the address, with a warning if other machines
+        can reach it. Raises EnvError if no port is free, TokenError if there is no usable token.
         """
         if self._http is not None:
             return
@@ -447,7 +447,10 @@ class PolicyServer(ExternalEnv):
         return action, observation
 
     def _open_port(self) -> "_Http":
-        """Return an HTTP server on the first free port; raises EnvError if there is none."""
+        """Return an HTTP server on the first free port of this worker's; EnvError if there is none.
+
+        They are numbered from the setting `port`, so that workers do not share one; 0 is any port.
+        """
         config = self.config
         step = self._workers if config.ports > 1 else 1
         first = config.port + self._worker if config.port else 0

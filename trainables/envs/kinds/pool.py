@@ -66,8 +66,8 @@ class Pool(VectorEnv[Any, Any, Any]):
     ) -> tuple[Array, dict[str, Any]]:
         """Start all episodes; return observations (N, *O), and no info.
 
-        With a seed, the environments are made anew, since EnvPool takes seeds only then. Raises
-        ValueError if there are options.
+        With a seed, the environments are made anew, since EnvPool takes seeds only then, and each
+        gets the seed plus its index. Raises ValueError if there are options.
         """
         if options is not None:
             raise ValueError(f"reset(options={options!r}): EnvPool's environments take none")

@@ -88,8 +88,8 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
     def masked(self, observation: Any, info: Any, is_over: bool) -> dict[str, Any]:
         """Return an observation as a Dict with its mask, which is taken from itself or from `info`.
 
-        Raises EnvContractError for a missing or invalid mask; one that forbids everything is
-        invalid unless `is_over`.
+        Raises EnvContractError for a missing or invalid mask; one that leaves a column of the
+        action without a valid choice is invalid unless `is_over`.
         """
         source = info if self._in_info else observation
         given = source.get(MASK) if isinstance(source, Mapping) else None

@@ -161,7 +161,8 @@ def _check_native(config: VectorConfig) -> None:
 def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: int | None) -> None:
     """Raise ConfigError for a horizon beyond the environment's own `limit` of steps.
 
-    Also for a soft horizon without a number of steps. A `limit` of None is no limit.
+    Also if neither the setting ``horizon`` nor the environment gives the number of steps of a soft
+    horizon. A `limit` of None is no limit.
     """
     if config.horizon is None:
         if limit is None:

@@ -343,7 +343,8 @@ class InProcessVectorEnv(SeparateVectorEnv):
 
         Returns only the reward if the episode continues normally, else a `Step`, also if the info
         has the entry ``training_enabled``. With the reward alone, the new observation is in
-        `only_row`, and the info is dropped.
+        `only_row`, and the info is dropped. Raises EnvError if the environment fails and may not be
+        replaced.
         """
         self._ends.count()
         slot = self._local[0]
