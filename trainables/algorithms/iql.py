@@ -113,7 +113,7 @@ class IQL(OffPolicyTrainer):
         return {**stats, "critic_grad_norm": norm}
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
-        """Return the sum () of all networks' losses, and its parts by name.
+        """Return the sum () of all networks' losses, and its parts and means by `STATS`' names.
 
         The loss of one network has no gradient for another.
         """

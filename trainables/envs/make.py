@@ -354,7 +354,7 @@ def make_connector(
 def _image_settings(config: EnvironmentConfig) -> ImageSettings:
     """Return the settings that decide how images are read.
 
-    Channels are last in Atari's wrappers.
+    With Atari's wrappers, channels are last unless the settings say another layout.
     """
     observation_settings = config.observation_settings
     is_wrapped = has_deepmind_wrappers(config) and config.env_engine != ENVPOOL
@@ -406,7 +406,8 @@ def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
 def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
     """Return an environment of several agents wrapped as one; None if `env` has one agent.
 
-    Raises ConfigError if ``observation_fn`` is set for an environment of one agent.
+    Raises ConfigError if ``observation_fn`` cannot be imported or is set for an environment of one
+    agent, and for agents that cannot be wrapped.
     """
     path, observe = config.observation_fn, None
     if path is not None:

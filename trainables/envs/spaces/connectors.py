@@ -539,7 +539,7 @@ class Connectors:
         return np.concatenate([added.astype(np.float32), self._filter(rows, False)], axis=1)
 
     def _filter(self, rows: Array, counted: bool | NDArray[np.bool_]) -> Array:
-        """Return rows (N, *S) after the filter, in float32.
+        """Return rows (N, *S) after the filter, in float32; images of bytes stay so without one.
 
         Rows that are `counted` (one bool or (N,)) are added to its statistics first.
         """

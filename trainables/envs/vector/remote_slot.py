@@ -390,7 +390,7 @@ class RemoteEnvSlot:
         return self._end_at_once(f"lost its process (pid {self.pid}), which {self._child.failure}")
 
     def _end_at_once(self, reason: str) -> Gone:
-        """Kill the process; return the error that every later request raises."""
+        """Kill the process; record and return the error that every later request raises."""
         self._child.kill()
         self._gone = Gone(reason)
         return self._gone
