@@ -152,7 +152,7 @@ class ImagePreprocessor:
 
     def __init__(self, box: spaces.Box, view: View) -> None:
         self._box, self._order, self._shape = box, view.order, view.shape(box.shape)
-        low, high = self._guess_layout(box.low), self._guess_layout(box.high)
+        low, high = self._transposed(box.low), self._transposed(box.high)
         self.observation_space: spaces.Box = spaces.Box(low, high, dtype=box.dtype.type)
 
     def __call__(self, observation: Any) -> Array:
@@ -164,7 +164,7 @@ class ImagePreprocessor:
         if given.shape != self._box.shape:
             what = f"an observation of shape {given.shape}"
             raise EnvError(f"{what}; the observation space promised {self._box.shape}")
-        return self._guess_layout(given)
+        return self._transposed(given)
 
     def invert(self, row: Array) -> Array:
         """Return a copy of an array (H, W, C) in the axes and the dtype of the environment."""
@@ -173,7 +173,7 @@ class ImagePreprocessor:
         turned: Array = row.reshape(apart).transpose(back)
         return np.ascontiguousarray(turned).astype(self._box.dtype)
 
-    def _guess_layout(self, image: Array) -> Array:
+    def _transposed(self, image: Array) -> Array:
         """Return a transposed copy of `image` as (H, W, C)."""
         return np.array(image.transpose(self._order), order="C").reshape(self._shape)
 
