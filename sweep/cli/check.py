@@ -139,7 +139,8 @@ def doctor(name: str | None, wait: float, **given: Any) -> int:
     """Check this machine and the services that a sweep needs.
 
     With NAME, also check the services of that sweep. Each problem is printed with advice.
-    Everything that is written is removed. Exit code 2: something is unusable.
+    Everything that is written is removed, except a new signing key if a cluster is
+    checked. Exit code 2: something is unusable.
     """
     from sweep import pools
     from sweep.cli import check_tables

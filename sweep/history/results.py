@@ -44,8 +44,8 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
 def _to_scalar(value: Any) -> Scalar | None:
     """Return a value, or the element of an array of shape (), as a scalar for the ledger.
 
-    Texts are cut, and integers that are too large for JSON's readers become floats. Returns None if
-    it is neither.
+    Texts are cut to `LONGEST_TEXT` characters. Integers from ±2**1023 on become floats, infinite if
+    beyond their range. Returns None for anything but a bool, a number and a text.
     """
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()

@@ -396,7 +396,11 @@ _REMEDIES = {
 
 
 def with_advice(error: BaseException) -> str:
-    """Return SQLite's message on one line, with a remedy by the kind of error."""
+    """Return SQLite's message on one line, with a remedy.
+
+    An error of no known kind gets the advice to run `sweep verify`. A message that `reason` has
+    given a remedy is returned unchanged.
+    """
     message, code = reason(error), getattr(error, "sqlite_errorcode", 0)
     if "; " in message:
         return message

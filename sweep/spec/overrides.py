@@ -112,8 +112,10 @@ def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath
 def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
     """Set a copy of an override's value in `raw`, and return the path of the key that was set.
 
-    Mappings that are missing on the way are created, and a bare name of a plugin becomes a mapping
-    with it. Raises BadConfig if a part of the path is anything else.
+    Of keys that contain dots, the longest that exists is taken; a new path in ``space`` or ``stop``
+    is one key. Mappings that are missing on the way are created, and a bare name of a searcher or
+    scheduler becomes ``{"name": name}``. Raises BadConfig if anything else on the way is not a
+    mapping.
     """
     path: tuple[str, ...] = ()
     inner: Any = raw

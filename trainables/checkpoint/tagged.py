@@ -144,9 +144,11 @@ def _decode_object(name: str, version: int, data: Any) -> StateType:
 
 
 def encode_array(value: NDArray[Any]) -> NDArray[Any] | dict[str, Any]:
-    """Return an array as it is stored: a large one in C order, any other as a tagged dict.
+    """Return an array as it is stored, so that C or Fortran order is kept.
 
-    Raises NotData if its dtype is not allowed.
+    One in Fortran order becomes a tagged dict, in which the caller still has to encode ``data``.
+    Any other one is returned in C order if it has more than `INLINE_BYTES`, and otherwise as a
+    tagged dict with its bytes. Raises NotData if its dtype is not allowed.
     """
     if value.dtype.str not in DTYPES:
         raise NotData(f"an array of dtype {value.dtype}", f"use {_ALLOWED_DTYPES}")

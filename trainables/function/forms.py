@@ -115,7 +115,12 @@ def _run_generator(
 def _run_objective(
     function: Callable[..., Any], ours: ReportingCalls, config: dict[str, Any]
 ) -> Any:
-    """Call Optuna's objective `function` with a `Trial` of these settings; return its result."""
+    """Call Optuna's objective `function` with a `Trial` of these settings; return its last result.
+
+    The result is name → number, for the metric or for each objective. If the function raises
+    TrialPruned, it is None after a report, and NaN for the metric before the first report. Raises
+    TrainableError if the function returns another number of values.
+    """
     names = ours.metric(), *ours.objectives()
     told = ours.number(), ours.report, names, ours.ends
     return objectives.run_objective(function, config, *told)

@@ -147,9 +147,13 @@ class FunctionThread:
     def _end(self, returned: Mapping[str, Any] | float | None) -> None:
         """Set `metrics` after the function's end: what it returned, or its last report for None.
 
-        They have ``done: True``. If they repeat the last report, `has_ended` is set, and counts of
-        the iteration (``*_this_iter``) are 0. Raises TrainableError if it neither reported nor
-        returned anything.
+        A returned number is the value of the trial's metric. `metrics` get ``done: True``. If they
+        repeat the last report, `has_ended` is set, and counts of the iteration (``*_this_iter``)
+        are 0; otherwise `at_checkpoint` becomes False.
+
+        Raises:
+            TrainableError: the function neither reported nor returned anything, returned neither a
+                dict nor the metric, or was restored and never called `get_checkpoint`.
         """
         self._require_checkpoint_read()
         metric, value = self.context.metric, _number(returned)

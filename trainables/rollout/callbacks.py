@@ -91,7 +91,11 @@ class Callbacks:
         post_batch: dict[str, Any],
         all_pre_batches: dict[str, Any],
     ) -> None:
-        """Act in the trainer when the advantages of one piece of an episode have been computed.
+        """Act in the trainer on one piece of an episode before its rows are learnt from.
+
+        Trainers with advantages have computed them; trainers with a replay have not stored the rows
+        yet. Refused with several policies, stored experience, ``fake_sampler``, and an environment
+        that calls the trainer.
 
         Args:
             agent_id: always ``agent0``.

@@ -136,12 +136,14 @@ class PeriodicEvaluation:
     ) -> list[Played]:
         """Play new episodes, with videos in `folder`, in a window, both or neither.
 
-        The policy is the current one, with frozen filters; `seed` determines the episodes. They are
+        Environment and exploration are those of ``evaluation_config``, callbacks are called, and
+        the policy is the current one, with frozen filters; `seed` determines the episodes. They are
         played in this process, one after the other if there are pictures, in a window at the
         environment's own speed. Videos are ``episode-1.mp4`` and so on.
 
         Raises:
-            ConfigError: there is no screen for a window, or PyAV is missing.
+            ConfigError: there is no screen for a window, PyAV is missing, or the environment's
+                ``render()`` returns no picture.
             TooManySteps: without pictures, they take more than `most_steps` environment steps.
         """
         if folder is None and not window:

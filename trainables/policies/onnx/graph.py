@@ -139,8 +139,9 @@ MEAN_STD = (MeanStdFilter, ConcurrentMeanStdFilter)
 def input_type(leaf: spaces.Space[Any], exact: bool) -> np.dtype[Any]:
     """Return the dtype of the file's input for a leaf of the observation space.
 
-    A leaf is a part of a Tuple or Dict, or the space itself. Floats are float32, or float64 if
-    `exact` and float32 would round.
+    A leaf is a part of a Tuple or Dict, or the space itself. A Box is float32, also one of
+    integers, or float64 if `exact` and float32 would round; a Box of byte pixels is uint8. Another
+    space has its own dtype, or int64 without one.
     """
     if isinstance(leaf, spaces.Box) and not is_bytes(leaf):
         return np.dtype(np.float64 if exact and is_wide(leaf) else np.float32)

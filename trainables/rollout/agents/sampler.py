@@ -468,9 +468,13 @@ class AgentsSampler:
     ) -> None:
         """Add a step's rewards (agent → reward) to the episode's sums and to the latest decisions.
 
-        The state of the agent's connectors is updated as well. An agent that appears with its
-        reward gets a policy; if it is in `ended_agents`, its reward is ignored instead. Raises
-        NotFiniteError if a reward is not finite.
+        The state of the agent's connectors is updated as well. `ended_agents` are the agents that
+        end with this step, all of them if the episode does. An agent that appears with its reward
+        gets a policy; if it ends with this step, its reward is ignored instead.
+
+        Raises:
+            NotFiniteError: a reward is not finite.
+            ConfigError: ``policy_mapping_fn`` gives a new agent no policy of its spaces.
         """
         for agent, reward in rewards.items():
             if not math.isfinite(reward):

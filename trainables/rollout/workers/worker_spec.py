@@ -72,7 +72,7 @@ class WorkerSpec:
     logs: LogConfig = field(default_factory=LogConfig)
     """Settings of the log."""
     calls: Calls | None = None
-    """The user's callbacks, which each child creates; None if there are none."""
+    """The user's callbacks; None if there are none. A child process makes its own objects."""
     learner: LearnerSpec | None = None
     """Learner of each worker in data-parallel learning; None otherwise."""
     columns: frozenset[str] = frozenset()

@@ -177,7 +177,10 @@ def _check(spec: SweepSpec, other: SweepSpec) -> None:
 
 
 def _thin_out(sweep: EarlierSweep, limit: int) -> EarlierSweep:
-    """Return the sweep with at most `limit` trials, evenly spaced from the best to the worst."""
+    """Return the sweep with at most `limit` of its trials, evenly spaced in their ranking.
+
+    The best one is kept, the worst one is not if any is left out. Ranks stay as they were.
+    """
     count = len(sweep.trials)
     if count <= limit:
         return sweep
