@@ -54,12 +54,14 @@ def replay_places(buffer_size: int) -> int:
 class LaneReplay(ReplayBuffer):
     """The replay buffer of a DQN trainer whose rows are in a compiled program.
 
-    This object has the rows only while they are saved in, or restored from, a checkpoint.
+    This object has the rows until they are first copied into the program, also after a restore,
+    and while a checkpoint is written.
 
     Args:
         capacity: maximum number of rows.
         seed: seed of the trial.
-        gamma: discount of rows without discounts; None if rows contain them.
+        gamma: discount of all rows, for transitions of one step; None if rows have a column
+            ``discounts``, as those of several steps do.
     """
 
     def __init__(self, capacity: int, seed: int, gamma: float | None) -> None:
@@ -187,8 +189,9 @@ class LaneDQN(LaneTrainer, DQN):
     def rates(self) -> Rates:
         """Return the scheduled settings in each round of the next iteration, each (R,).
 
-        They are learning rate, ε, number of updates (0 before ``learning_starts``), and flags of
-        rounds after which the target network is copied (never with ``tau``).
+        They are learning rate, ε, number of updates (0 in rounds that end before
+        ``learning_starts`` steps), and flags of rounds after which the learned network is copied
+        into the target network (never with ``tau``).
         """
         of, rows, starts = self.settings, self.settings.fragment_size, self.round_starts
         replay, every = of.replay, of.replay.target_network_update_freq
@@ -206,7 +209,7 @@ class LaneDQN(LaneTrainer, DQN):
         return self.settings.exploration_config.epsilon(timesteps)
 
     def as_lane_state(self) -> Lane:
-        """Return the trainer's state as the program's arrays: policy, filter, episodes, replay.
+        """Return the trainer's state as the program's arrays: networks, filter, episodes, replay.
 
         The replay comes from this object if it has the rows, else from the trainer's lane.
         """
@@ -257,9 +260,9 @@ class LaneDQN(LaneTrainer, DQN):
             self.n_step.set_state({"held": {_WORKER: held}})
 
     def _hand_over(self) -> tuple[Stack, int]:
-        """Copy the trainer's state into the program, as the base class, and drop the rows here.
+        """Copy the trainer's state into the program if it is newer than there; return its place.
 
-        Returns (stack, place).
+        The rows of the replay are then dropped here. Returns (stack, place).
         """
         found = super()._hand_over()
         if self._rows.is_here:
@@ -270,8 +273,8 @@ class LaneDQN(LaneTrainer, DQN):
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the state of policy, filters and parts, as every trainer does.
 
-        The replay's rows are copied from the program for that, and dropped again. Nothing is
-        written to `checkpoint_dir`.
+        If the replay's rows are in the program, they are copied from there, and dropped again
+        afterwards.
         """
         if self._rows.is_here:
             return super()._learnt_state(checkpoint_dir)
@@ -281,9 +284,9 @@ class LaneDQN(LaneTrainer, DQN):
         return given
 
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
-        """Return statistic → mean over the updates of round `index` of an iteration's `outcome`.
+        """Return ``loss``, ``mean_q`` and ``grad_norm`` of a round, means over its updates.
 
-        Empty without updates.
+        The round is that with `index` in an iteration's `outcome`. Empty if it had no updates.
         """
         if not (updates := int(outcome.updates[index])):
             return {}

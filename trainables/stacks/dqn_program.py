@@ -333,9 +333,9 @@ def _learn(
 ) -> tuple[Lane, _Learning]:
     """Take the gradient steps of a round on rows drawn from the replay with `key`.
 
-    There are none if the replay is empty, and none after a loss or gradient that is not finite. The
-    target network is copied after them if `rates` say so. Returns the trial's state and that of the
-    loop after its last step.
+    `rates` are those of the round. There are no steps if the replay is empty, and none after a loss
+    or gradient that is not finite. After them the learned network is copied into the target network
+    if `rates.copies_target`. Returns the trial's state and that of the loop after its last step.
     """
     wanted = jnp.where(lane.replay.size > 0, rates.updates, 0)
 
@@ -362,9 +362,10 @@ def _learn(
 def _round(
     shape: Shape, settings: Settings, lane: Lane, rates: Rates
 ) -> tuple[Lane, tuple[Any, ...]]:
-    """Collect T steps, and learn from rows of the replay.
+    """Collect T steps of each environment, then take the round's updates on rows of the replay.
 
-    Returns the trial's state, and the fields of `Outcome` for this round.
+    `rates` are those of the round, each (). Returns the trial's state, and the fields of `Outcome`
+    for this round, in their order.
     """
     key, acting, drawing = random.split(random.wrap_key_data(lane.key), 3)
     lane, of = _collect(shape, settings, lane, rates.epsilon, acting)

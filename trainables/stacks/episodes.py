@@ -45,7 +45,9 @@ class Stepped(NamedTuple):
 def step(
     env: Environment, limit: int, running: Episodes, actions: Array, starts: Array
 ) -> tuple[Episodes, Stepped]:
-    """Step all environments once with actions (N, …) as they take them.
+    """Step all environments once with actions (N, …) in the form that `env.step` takes.
+
+    Returns the running episodes after the step, and its outcome.
 
     Episodes are truncated after `limit` steps. Where an episode ends, the next one begins in the
     state that `starts` (N, S) has for the environment.

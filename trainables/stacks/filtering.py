@@ -21,7 +21,7 @@ class RunningStatistics(NamedTuple):
     mean: Array
     """Mean of each feature, (D,) or ()."""
     variance: Array
-    """Variance of each feature, (D,) or ()."""
+    """Population variance of each feature, (D,) or ()."""
 
 
 class DiscountedReturns(NamedTuple):
@@ -47,7 +47,7 @@ def count(statistics: RunningStatistics, rows: Array) -> RunningStatistics:
 def scale(statistics: RunningStatistics, clip: Array, rows: Array) -> Array:
     """Return rows (…, D) scaled to mean 0 and standard deviation 1, then clipped to ±`clip`.
 
-    With fewer than two counted rows they are divided by about 1.
+    With fewer than two counted rows the standard deviation is taken as 1.
     """
     deviation = jnp.where(statistics.count < 2, 1.0, jnp.sqrt(statistics.variance))
     return jnp.clip((rows - statistics.mean) / (deviation + EPSILON), -clip, clip)
@@ -70,7 +70,8 @@ def count_and_filter(
 ) -> tuple[RunningStatistics, Array]:
     """Add observations (N, D) to the statistics; return these and the filtered rows (N, D).
 
-    Both are returned unchanged if the settings have no filter.
+    Rows are filtered by the statistics that include them. Both are returned unchanged if the
+    settings have no filter.
     """
     counted: RunningStatistics = jax.tree.map(
         lambda new, old: jnp.where(settings.is_filtered, new, old),

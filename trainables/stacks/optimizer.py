@@ -35,7 +35,10 @@ class OptimizerState(NamedTuple):
 
 
 def clip(gradient: Weights, bound: Array) -> tuple[Weights, Array]:
-    """Return the gradient scaled to a norm of at most `bound` (), and its original norm ()."""
+    """Return the gradient scaled to a norm of at most `bound` (), and its original norm ().
+
+    The norm is that of all arrays as one vector.
+    """
     norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradient.values()))
     scale = jnp.minimum(1.0, bound / (norm + 1e-6))
     return {name: one * scale for name, one in gradient.items()}, norm

@@ -94,7 +94,7 @@ class LanePPO(LaneTrainer, PPO):
 
     @property
     def _noise_shape(self) -> tuple[int, ...]:
-        """Shape (N, H, A) of the matrices of state-dependent noise.
+        """Shape (N, H, A) of the matrices of state-dependent noise, without the program's padding.
 
         (N, 0, 0) without such noise.
         """
@@ -170,8 +170,9 @@ class LanePPO(LaneTrainer, PPO):
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
         """Return statistic → value of learning in round `index` of an iteration's `outcome`.
 
-        They are means over the minibatches, and ``lr``, the learning rate at the number of steps
-        counted so far. ``explained_variance`` is left out if all returns were equal.
+        They are means over the minibatches of the parts of the loss (`STATS`) and ``grad_norm``;
+        ``lr``, the learning rate at the number of steps counted so far; and ``explained_variance``,
+        which is left out if all returns were equal.
         """
         stats = dict(zip(STATS, outcome.stats[index].tolist(), strict=True))
         explained = float(outcome.explained[index])

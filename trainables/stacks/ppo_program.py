@@ -262,9 +262,11 @@ def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tu
 def _logp_and_entropies(
     settings: Settings, weights: Weights, units: Array, head: Array, actions: Array
 ) -> tuple[Array, Array]:
-    """Return log-probabilities (…,) of actions, and entropies (…,), for each kind of action.
+    """Return log-probabilities (…,) of actions, and entropies (…,).
 
-    `units` (…, H) are the actor's last hidden units, `head` (…, A) its outputs.
+    Actions are choices if `weights` have no ``log_std``. Else they are Gaussian, with constant or
+    state-dependent deviations as `settings.noise_follows_state` says. `units` (…, H) are the
+    actor's last hidden units, `head` (…, A) its outputs.
     """
     if "log_std" not in weights:
         return _choice_logp(head, actions)
@@ -360,7 +362,9 @@ def _act(
 ) -> tuple[Array, Array, Array]:
     """Return actions, log-probabilities (N,) of these, and the actions sent to the environments.
 
-    `units` (N, H) are the actor's hidden units, `noise` (N, A) is added to its outputs.
+    `units` (N, H) are the actor's hidden units. `noise` (N, A) is added to its outputs; a choice is
+    the argmax of the sum. Real numbers are clipped to their bounds for the environments, and scaled
+    to them before if `shape.spreads_actions`.
     """
     env = shape.make_env()
     head = _last(shape, weights, "actor", units)
@@ -544,9 +548,10 @@ def _learn(
 def _round(
     shape: Shape, settings: Settings, lane: Lane, rates: Rates
 ) -> tuple[Lane, tuple[Any, ...]]:
-    """Collect T steps and learn from them.
+    """Collect T steps of each environment and learn from them.
 
-    Returns the trial's state, and the fields of `Outcome` for this round.
+    `rates` are those of the round, each (). Returns the trial's state, and the fields of `Outcome`
+    for this round, in their order.
     """
     key, acting, beginning, following, ordering = random.split(random.wrap_key_data(lane.key), 5)
     lane, ticks = _collect(shape, settings, lane, jnp.stack([acting, beginning, following]))

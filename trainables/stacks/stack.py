@@ -25,6 +25,8 @@ _CACHE = "sweep-jax"
 class Program:
     """A function of arrays that is compiled by its first call, once for all threads.
 
+    Later calls must have arguments of the same shapes and dtypes.
+
     Args:
         function: the function.
         donated: indices of arguments whose memory the results may take.
@@ -54,10 +56,10 @@ _programs: dict[tuple[str, Shape, int], Program] = {}
 class Stack:
     """Places on one device for the states of trials that are trained together by one program.
 
-    There are at least `width` places. On a CPU they form as many groups as there are cores; each
-    group has a thread, which computes its trials one after the other: this is fastest for small
-    matrices, and the cost of a trial depends on its own settings only. On other devices there is
-    one group, whose trials are computed at once.
+    There are at least `width` places, a multiple of the number of groups. On a CPU there is a group
+    per core, at most `width`; each is computed in one thread, its trials one after the other: this
+    is fastest for small matrices, and the cost of a trial depends on its own settings only. On
+    other devices there is one group, whose trials are computed at once.
     """
 
     def __init__(self, shape: Shape, width: int) -> None:
@@ -271,8 +273,9 @@ def _keep_programs() -> None:
     """Let JAX store compiled programs in the user's cache, so that later processes can load them.
 
     Only programs that took a second or longer to compile are stored. The folder is made if it does
-    not exist. Does nothing if JAX already has a cache folder, or if other users can write to this
-    one, because loading a program means running it.
+    not exist. It is not used if it cannot be made, or if it belongs to another user or others can
+    write to it, because loading a program means running it. Does nothing if JAX already has a cache
+    folder.
     """
     if jax.config.jax_compilation_cache_dir is not None:
         return

@@ -68,8 +68,9 @@ class LaneWorkers(WorkerSet):
     """A worker set without workers: the environments and the random key of a compiled program.
 
     Args:
-        held: arrays by name: states of environments, lengths, returns, key and others.
-        changed: called when the policy or the filters have new values.
+        held: name → array: ``envs``, the states of the environments, ``lengths`` and ``returns`` of
+            the running episodes, ``key``, and those of `LaneTrainer.more_environment_arrays`.
+        changed: called when policy, filters or these arrays have new values from outside.
         refresh: called before `held` is read, to update it from the program.
     """
 
@@ -85,13 +86,16 @@ class LaneWorkers(WorkerSet):
         return [{name: np.array(one) for name, one in self.held.items()}]
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Restore a state that `get_state` returned, and report that it has changed."""
+        """Restore a state that `get_state` returned, and call `changed`."""
         (state,) = states
         self.held = {name: np.array(state[name]) for name in self.held}
         self._changed()
 
     def sync(self, weights: Any, filters: Any) -> None:
-        """Report that policy or filters have changed, so that they are copied into the program."""
+        """Call `changed`, so that the trainer's policy and filters are copied into the program.
+
+        The arguments are ignored.
+        """
         self._changed()
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
@@ -273,7 +277,7 @@ class LaneTrainer(Trainer):
 
     @property
     def filters(self) -> dict[str, Any]:
-        """Name → filter, after the newest statistics were copied from the program."""
+        """Filters by name, ``observation`` and maybe ``reward``, with the program's statistics."""
         self._fetch()
         return self._filters
 
@@ -513,9 +517,10 @@ class LaneTrainer(Trainer):
         return evaluation_settings(self.settings, self.settings.evaluation)
 
     def evaluation_request(self, ahead: int) -> Request:
-        """Return the arguments of the evaluation at the end of this iteration.
+        """Return the arguments of the evaluation that ends the next iteration, or of that at start.
 
-        `ahead` is the number of environment steps until then, which decides ε.
+        `ahead` is the number of environment steps that are computed but not counted, by which ε is
+        later.
         """
         changed, explores = self._evaluating
         seed = self.evaluation.seed(self.iteration + 1)
@@ -710,7 +715,7 @@ def _transposed(name: str, array: Any) -> Array:
 
 
 def _is_transposed(name: str) -> bool:
-    """Return whether the array of this name, a weight, is transposed in the program."""
+    """Return True if the array of this name is transposed in the program: ``<layer>.weight``."""
     return name.endswith(".weight")
 
 
@@ -720,7 +725,7 @@ def or_infinite(bound: float | None) -> float:
 
 
 def _episode_arrays(running: Episodes) -> dict[str, Array]:
-    """Return the program's running episodes as arrays, by their names in checkpoints."""
+    """Return the program's running episodes as numpy arrays ``envs``, ``lengths``, ``returns``."""
     return {
         "envs": np.asarray(running.states),
         "lengths": np.asarray(running.lengths),
