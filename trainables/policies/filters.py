@@ -284,7 +284,8 @@ def _make_plain_filter(
 class MaskedFilter:
     """A filter of observations that end with an action mask, which is not filtered.
 
-    `features` is the filter of the other columns, `masks` the length of the mask.
+    `features` is the filter of the other columns, `masks` the length of the mask. Other methods
+    than a call are those of `features`.
     """
 
     def __init__(self, features: Filter, masks: int) -> None:
@@ -321,7 +322,7 @@ class RewardScaler:
     def __call__(
         self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Count a step's rewards (N,) with `count`, then return them scaled by the statistics.
+        """Count a step's rewards (N,) with `count`; return them as `MeanStdFilter.scale` of `stat`.
 
         Where `has_ended` (N,) is True the episode ends with this step; where `skipped` (N,) is
         True the reward is not counted.
@@ -367,9 +368,10 @@ def set_state(filters: Mapping[str, Filter], state: Mapping[str, Any]) -> None:
 def synchronise(
     master: Mapping[str, Filter], deltas: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Merge workers' deltas (each filter → delta), in this order, into the trainer's filters.
+    """Merge workers' deltas (each filter's name → delta), in order, into the trainer's filters.
 
-    Returns the trainer's state by filter, which workers take over with `Filter.sync`.
+    `master` are the trainer's filters by name. Returns name → state of each, which workers take
+    over with `Filter.sync`.
     """
     for delta in deltas:
         for name, one in master.items():

@@ -49,8 +49,8 @@ class TorchPolicyProtocol(Protocol):
         """Make one gradient step on `loss`; return the norm of the gradient before clipping.
 
         `grad_clip` is the largest norm that is applied, None for no limit. Gradients are summed
-        over all ranks first. Raises NotFiniteError, with the weights
-        unchanged, if loss or gradient is not finite, unless `defer_checks` was called.
+        over all ranks first. Raises NotFiniteError, with the weights unchanged, if loss or gradient
+        is not finite, unless `defer_checks` was called.
         """
 
     def defer_checks(self) -> None:
@@ -170,7 +170,7 @@ def check_fits(
 
     Args:
         state: the state to be checked.
-        shapes: name of a weight → its (shape, dtype).
+        shapes: name of a weight → its (shape, name of its dtype).
         parameters: names of the weights that have moments.
         groups: (settings, names of the parameters that it updates) of each optimiser.
     """

@@ -66,7 +66,7 @@ class Actor:
     """Number M of float32 that make up one environment's recurrent state; 0 without one."""
     state_parts: int | Sequence[int] = 0
     """How `numpy.split` divides a recurrent state (M,) into arrays: number of equal arrays, or the
-    indices at which the second and later arrays begin."""
+    indices at which the second and later arrays begin; 0 without a state."""
 
     def __init__(
         self,
@@ -283,9 +283,9 @@ class Actor:
     def as_layers(self) -> dict[str, Any] | None:
         """Return copies of the actor's dense layers, for a client program that acts by itself.
 
-        Entries are ``activation``, ``layers`` (weight and bias of each, the output layer last) and
-        ``log_std``. Returns None if there is more to run than dense layers and a draw, or no
-        weights are loaded.
+        Entries are ``activation``, ``layers``, a list of [weights (inputs, outputs), biases] with
+        the output layer last, and ``log_std``. Returns None if there is more to run than dense
+        layers and a draw, as with images or action masks, or if no weights are loaded.
         """
         simple = type(self) is Actor and type(self.exploration) is StochasticSampling
         if not simple or not self._takes_vectors or self._masks or not self._heads:
@@ -317,9 +317,10 @@ class Actor:
     def in_fragments(self) -> dict[str, Column]:
         """Columns that a fragment has for this actor: name → (shape, dtype) of a row.
 
-        Beside `columns` these are ``memory``, the recurrent state before the step, and for each
-        name in `value_names` ``final_<name>``, that of the last observation of a truncated episode
-        (0 elsewhere), and ``last_<name>``, that of the observation after the fragment's last step.
+        Beside `columns` these are ``memory``, the recurrent state before the step, if there is one,
+        and for each name in `value_names` ``final_<name>``, that of the last observation of a
+        truncated episode (0 elsewhere), and ``last_<name>``, that of the observation after the
+        fragment's last step.
         """
         columns = dict(self.columns)
         for name in self.value_names:

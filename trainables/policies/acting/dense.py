@@ -25,8 +25,8 @@ class Networks(NamedTuple):
     K is 1 if actor and critic share them, else 2: first the actor's, then the critic's.
     """
     heads: Mapping[str, NDArray[Any]]
-    """``actor.weight`` (H, A), ``actor.bias`` (A,), and likewise ``critic.weight`` and
-    ``critic.bias``."""
+    """``actor.weight`` (H, A), ``actor.bias`` (A,), ``critic.weight`` (H, 1) and ``critic.bias``
+    (1,)."""
     head_bias: Array
     """Bias of the actor's head, (1, A)."""
     activation: Activation

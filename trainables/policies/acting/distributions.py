@@ -116,7 +116,10 @@ def _draw_race(shape: tuple[int, ...], stream: np.random.Generator) -> Array:
 class PredrawnChoices(np.random.Generator):
     """A random stream that holds the numbers of several calls of `choose`, drawn in advance.
 
+    `next` returns those of the next call, and raises StopIteration after the last one.
+
     Args:
+        stream: stream from which they are drawn at once.
         shape: (calls, N, …) of the logits.
     """
 
@@ -130,7 +133,11 @@ class PredrawnChoices(np.random.Generator):
 class PredrawnReals(np.random.Generator):
     """A random stream that holds the numbers of several calls of `draw_reals`, drawn in advance.
 
+    `next` returns deviations and log-probabilities of the next call, and raises StopIteration after
+    the last one.
+
     Args:
+        stream: stream from which they are drawn at once.
         shape: (calls, N, G) of the means.
         log_std: log standard deviations (G,) of every call.
     """
@@ -182,7 +189,8 @@ def draw_reals(
 ) -> tuple[Array, Array]:
     """Draw vectors (N, G) from Gaussians; return them and their log-probabilities (N,).
 
-    Without a stream they are the means. `log_std` is (G,) or (N, G).
+    Without a stream they are `means` itself. `log_std` is (G,) or (N, G); a `PredrawnReals` ignores
+    it, since it has the deviations already.
     """
     if stream is None:
         highest = np.add.reduce(-log_std - np.float32(0.5 * LOG_2PI), axis=-1)

@@ -37,12 +37,12 @@ ALLOWED = (
 def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], seed: int) -> Actor:
     """Create an object of a user's policy class, and return an actor that calls it.
 
-    If the object has ``make_actor()``, the actor is that one, with the object's weights. Otherwise
+    If the object has ``make_actor()``, its actor is returned, with the object's weights. Otherwise
     a second object is made and called once with an observation of zeros, to find out which outputs
     there are beside the actions.
 
     Args:
-        source: the class.
+        source: the class, or any callable of observation space, action space and settings.
         env_spaces: spaces of the environment, or of one agent in it.
         config: settings that the class gets.
         seed: seed of the action space that the class gets.
@@ -84,6 +84,8 @@ class HandWritten(Actor):
     """An actor that calls a policy object written by a user.
 
     Args:
+        policy: object with ``compute_actions``; ``get_initial_state``, ``set_weights`` and
+            ``get_weights`` are called if it has them.
         env_spaces: spaces of the environment, or of one agent in it.
         columns: name → shape and dtype of each output that it returns in addition to its actions.
     """
@@ -200,7 +202,10 @@ class HandWritten(Actor):
             adopt(weights)
 
     def weights(self) -> dict[str, Any]:
-        """Return the policy's weights by name; empty if it has none."""
+        """Return a dict of what the policy's `get_weights` returns; empty if that is no mapping.
+
+        Also empty if the policy has no such method.
+        """
         found: Any = getattr(self.policy, "get_weights", dict)()
         return dict(found) if isinstance(found, Mapping) else {}
 

@@ -38,7 +38,7 @@ class InferencePolicy:
         self.connectors = connectors
 
     def clipping(self, clip_actions: bool) -> Self:
-        """Return a copy that clips actions to the action space's bounds, or not."""
+        """Return a copy, with the same actor, that clips sent actions to their bounds, or not."""
         return type(self)(self.actor, self.spaces, self.connectors.clipping(clip_actions))
 
     def prepare(self, observations: Array, memory: Array) -> tuple[Array, Array, Array]:
@@ -187,8 +187,8 @@ class InferencePolicy:
         """Choose the action of each preprocessed observation (N, *O) as if it were alone.
 
         No bit of an action depends on other rows. A row whose stream is None gets the most probable
-        action. `note` is called with each decision, in the order of rows, if given. Returns actions
-        (N, *A) for the environment, and the next states (N, M).
+        action. `note`, if given, is called for each row in order, as `_note_decisions` does.
+        Returns actions (N, *A) for the environment, and the next states (N, M).
         """
         seen, own, carried = self.prepare(observations, memory)
         actions, following = self.actor.act_each(seen, own, streams)
@@ -200,7 +200,10 @@ class InferencePolicy:
     def _note_decisions(
         self, note: Note, observations: Array, memories: Array, actions: Array, after: Array
     ) -> None:
-        """Call `note` once per row with its action, next state and a function for its outputs."""
+        """Call `note` once per row: (row, agent, action, next state, function → outputs by name).
+
+        Actions are those that the policy chose, before they are converted for the environment.
+        """
         for i in range(len(actions)):
             row = slice(i, i + 1)
             outputs = partial(
@@ -211,7 +214,8 @@ class InferencePolicy:
     def _outputs(self, observation: Array, memory: Array, actions: Array) -> dict[str, float]:
         """Return name → number of the outputs in `Actor.fetches` for one decision.
 
-        Outputs that cannot be computed afterwards are left out.
+        These are log-probabilities and values, computed anew. Other outputs are left out, as are
+        log-probabilities where the exploration has none.
         """
         columns: dict[str, Array] = {}
         if "logp" in self.actor.fetches.values():

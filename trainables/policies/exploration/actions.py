@@ -51,11 +51,12 @@ class StochasticSampling:
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return actions, drawn with `stream`, and their log-probabilities (N,).
+        """Return actions, choices (N,) or rows (N, K), and their log-probabilities (N,).
 
-        Without a stream they are the best actions. `head` are outputs (N, …) of the actor network,
-        `log_std` log standard deviations (G,) of real numbers that are separate weights. The action
-        of a row depends only on that row, the stream and this object's state.
+        They are drawn with `stream`; without it they are the best actions. `head` are outputs
+        (N, …) of the actor network. `log_std` are the real numbers' log standard deviations, (G,),
+        or (N, G) if they differ between rows; it is not used without real numbers. The action of a
+        row depends only on that row, the stream and this object's state.
         """
         if self._layout.scalar:
             return choose(head, stream)
@@ -82,7 +83,8 @@ class StochasticSampling:
     def likelihood(self, head: Array, log_std: Array, actions: NDArray[Any]) -> Array:
         """Return the policy's log-probabilities (N,) of actions that another program chose.
 
-        Raises ConfigError if actions of this kind of exploration do not follow from heads alone.
+        Actions have the shape of those of `draw`. Raises ConfigError for kinds of exploration other
+        than `StochasticSampling` and `PredictedStdSampling`, whose probabilities are unknown.
         """
         if type(self).draw not in (StochasticSampling.draw, PredictedStdSampling.draw):
             kind = type(self).__name__
@@ -250,8 +252,8 @@ def refuse_unread(config: Any, kind: str, keys: tuple[str, ...]) -> None:
 class NoiseMatrices:
     """Matrices (H, G) that turn hidden units into noise, one per environment (Raffin et al. 2021).
 
-    A matrix is drawn again every `every` steps of its environment. Before `begin` each row gets a
-    new matrix in every step.
+    A matrix is drawn again every `every` steps of its environment, whatever episodes end meanwhile.
+    Before `begin` each row gets a new matrix in every step.
     """
 
     def __init__(self, every: int) -> None:

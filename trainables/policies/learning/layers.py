@@ -132,9 +132,9 @@ def as_float32(outputs: Tensor) -> Tensor:
 
 
 def unit_pixels(observations: Tensor, architecture: Architecture) -> Tensor:
-    """Return images as float32 divided by their highest value; other observations unchanged.
+    """Return images as float32 divided by the architecture's divisor of bytes or of float32.
 
-    Those are vectors, and images that a filter has scaled.
+    Vectors, and images that a filter has scaled, are returned unchanged, as their divisor is 1.
     """
     if observations.dtype == torch.uint8:
         return observations.float().div_(architecture.highest_byte)

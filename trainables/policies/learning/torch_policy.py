@@ -91,7 +91,7 @@ class TorchPolicy(Policy):
         """Return name → column, arrays or tensors, as tensors on the policy's device.
 
         With `defer_checks`, as on a GPU, all arrays are sent in one transfer, since each transfer
-        costs more than small columns.
+        costs more than small columns. Without it tensors on the CPU share the arrays' memory.
         """
         if self._failed is None:
             return {

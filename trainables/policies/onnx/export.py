@@ -106,7 +106,9 @@ def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> 
 
 
 def _compare_sequence(inference: InferencePolicy, run: formats.Run, batches: list[Array]) -> None:
-    """Compare file and policy on successive batches (N, *S), each with its own recurrent state.
+    """Compare file and policy on successive batches (N, *S) of N episodes from their start on.
+
+    File and policy each pass their own recurrent states on to the next batch.
 
     Raises ExportError if they differ.
     """
@@ -136,7 +138,9 @@ def _output_name(name: str) -> str:
 def memory_inputs(inference: InferencePolicy, memory: Array) -> dict[str, Array]:
     """Return the file's inputs other than observations for states (N, M): name → array (N, …).
 
-    They are the LSTM's state, stacked frames, and the previous action and reward.
+    They are the LSTM's ``state_in_0`` and ``state_in_1``, stacked frames ``frames_in_<number>``,
+    ``prev_reward``, and ``prev_action``, or one name per leaf that begins with it. Those that the
+    policy does not have are absent.
     """
     from trainables.policies.onnx.graph import output_type
 
@@ -177,7 +181,8 @@ def _leaf_inputs(
 def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
     """Return a description of the exported file as plain data.
 
-    It has inputs and outputs with shape and dtype, action space, filter and number of weights.
+    Entries are ``inputs`` and ``outputs``, each name → ``shape``, ``dtype`` and more,
+    ``action_space``, ``observation_filter``, and ``parameters``, the number of weights.
     """
     from trainables.policies.onnx import graph
 
@@ -209,14 +214,14 @@ def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
 
 
 def _describe_array(rows: Array) -> dict[str, Any]:
-    """Return shape and dtype of rows (N, …)."""
+    """Return ``shape``, ["batch", …], and ``dtype``, a text, of rows (N, …)."""
     return {"shape": ["batch", *rows.shape[1:]], "dtype": str(rows.dtype)}
 
 
 def _describe_first(rows: Array) -> dict[str, Any]:
     """Return ``shape`` and ``dtype`` of an input, whose value at an episode's start is `rows`.
 
-    ``first`` is that value, if it is not zeros.
+    `rows` is (1, …). ``first`` is that value as nested lists, absent if it is zeros.
     """
     first = {"first": rows[0].tolist()} if rows.any() else {}
     return {**_describe_array(rows), **first}
@@ -301,7 +306,10 @@ def _compare(
 
 
 def _tolerance(numbers: Array) -> float:
-    """Return the largest allowed difference from these numbers; it grows with their size."""
+    """Return the largest allowed difference: `TOLERANCE` times the largest of 1 and |numbers|.
+
+    Logits of invalid choices do not count.
+    """
     valid = numbers > NO_CHOICE
     return TOLERANCE * max(1.0, float(np.abs(numbers[valid]).max(initial=0.0)))
 
@@ -363,9 +371,10 @@ def _require_finite(policy: Policy, filtering: Filtering) -> None:
 
 
 def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
-    """Return an action space as plain data: its kind, sizes, bounds and parts.
+    """Return an action space as plain data: ``kind``, its class, and what describes this kind.
 
-    Bounds are flat lists, with None for an infinite one.
+    These are ``n``, ``nvec``, ``start``, ``shape``, ``dtype``, ``low`` and ``high``, or ``spaces``
+    with the parts of a Tuple or Dict. Bounds are flat lists, with None for an infinite one.
     """
     if isinstance(space, spaces.Dict):
         parts: Any = {name: _describe_space(part) for name, part in space.spaces.items()}
@@ -386,7 +395,11 @@ def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def _describe_filter(filtering: Filtering) -> dict[str, Any]:
-    """Return the kind of a filter and, of a `MeanStdFilter`, its statistics as plain data."""
+    """Return the ``kind`` of a filter and, of a `MeanStdFilter`, its statistics as plain data.
+
+    These are ``clip``, ``count``, ``mean`` and ``std``. A filter for threads has the kind
+    ``MeanStdFilter``, too.
+    """
     filtering = feature_filter(filtering)
     if not isinstance(filtering, MeanStdFilter):
         return {"kind": type(filtering).__name__}

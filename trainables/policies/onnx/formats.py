@@ -92,7 +92,9 @@ def _describe_graph(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return an ONNX graph as plain data, as `plain.run` takes it, and its constants by name.
 
-    Constants that became attributes of nodes, such as shapes and axes, are left out.
+    The data has names of ``inputs`` and ``outputs``, and ``nodes``, each with ``kind``, ``inputs``,
+    ``outputs`` and ``attributes``. Constants that became attributes of nodes, such as shapes and
+    axes, are left out.
 
     Args:
         graph: serialised ONNX model.

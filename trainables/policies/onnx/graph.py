@@ -89,7 +89,10 @@ class GraphBuilder:
         return self.node("Div", [values, divisor], f"{values}:unit")
 
     def perceptron(self, rows: str, net: str, weights: dict[str, Array], activation: str) -> str:
-        """Add the linear layers named `net`; return the last one's output, without activation."""
+        """Add the linear layers ``<net>.<index>`` of `net`; return the last one's output.
+
+        The activation follows all layers but the last.
+        """
         layers = sum(name.startswith(f"{net}.") and name.endswith("weight") for name in weights)
         x = rows
         for i in range(layers):

@@ -32,16 +32,19 @@ ROWS = 3
 
 
 class Distribution(Protocol):
-    """Protocol of a user's distribution of actions, made for B rows of the actor's outputs."""
+    """Protocol of a user's distribution of actions, made for B rows of the actor's outputs.
+
+    Actions are rows (B, K), or (B,) if the action space is Discrete; choices count from 0.
+    """
 
     def sample(self) -> "Tensor":
-        """Return random actions (B, K), drawn from torch's global stream and no other."""
+        """Return random actions, drawn from torch's global stream and no other."""
 
     def greedy(self) -> "Tensor":
-        """Return the actions (B, K) of an evaluation."""
+        """Return the best actions, which are taken without exploration."""
 
     def logp(self, actions: "Tensor") -> "Tensor":
-        """Return the log-probabilities (B,) of actions (B, K)."""
+        """Return the log-probabilities (B,) of actions."""
 
     def entropy(self) -> "Tensor":
         """Return the entropies (B,)."""
@@ -172,5 +175,8 @@ def _sample_with_fixed_seed(distribution: Distribution) -> "Tensor":
 
 
 def _refusal(path: str, allowed: str, hint: str) -> ConfigError:
-    """Return an error which says that the distribution at `path` is not what is `allowed`."""
+    """Return an error which says that the distribution at `path` is not what is `allowed`.
+
+    The first line of `hint` is its explanation.
+    """
     return ConfigError(PLACE, path, allowed, hint.splitlines()[0])

@@ -189,6 +189,8 @@ def _rebuild_actor(
 def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Module:
     """Create a user's module; its initial weights are determined by `seed`.
 
+    The global random streams are restored afterwards.
+
     Args:
         architecture: options; `custom_model` names the module.
         outputs: number of outputs of its head.
@@ -327,5 +329,8 @@ def _join_shapes(shapes: Iterable[tuple[int, ...]]) -> str:
 
 
 def _refusal(settings: OwnModule, allowed: str, hint: str) -> ConfigError:
-    """Return an error which says that the user's module is not what is `allowed`."""
+    """Return an error which says that the user's module is not what is `allowed`.
+
+    The first line of `hint` is its explanation.
+    """
     return ConfigError(PLACE, settings.path, allowed, hint.splitlines()[0])

@@ -59,7 +59,7 @@ class QArchitecture:
     def heads(self, choices: int) -> dict[str, tuple[int, ...]]:
         """Return ``head`` and, if dueling, ``value`` → widths of the part's layers, inputs first.
 
-        `choices` is the number of choices of an action.
+        The last width is `choices` · Z for ``head`` and Z for ``value``; Z is 1 without atoms.
         """
         atoms = max(1, len(self.support))
         sizes = {"head": choices * atoms, **({"value": atoms} if self.dueling else {})}
@@ -192,8 +192,8 @@ class QActor(Actor):
     ) -> NDArray[Any]:
         """Return the best choices (N,), each with its row's own perturbed weights.
 
-        The weights of convolutions are not perturbed. The size of the noise is adapted, when due,
-        to how far the choices' probabilities differ from those without noise.
+        With convolutions the shared layers are not perturbed. The size of the noise is adapted,
+        when due, to how far the choices' probabilities differ from those without noise.
         """
         flat = self._trunk is None
         used = {n: w for n, w in self._weights.items() if flat or not n.startswith("trunk.")}

@@ -169,7 +169,7 @@ class QPolicy(TorchPolicy):
     model: QNetwork
     """Q-network that learns."""
     exploration = EpsilonGreedyConfig()
-    """Settings of the exploration of `make_device_actor`."""
+    """Settings of the exploration of the actor that `make_device_actor` returns."""
 
     def make_device_actor(self, frames: "DeviceObservations") -> Actor:
         """Return an actor that runs this network on its device; `frames` sends observations."""
