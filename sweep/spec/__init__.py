@@ -101,7 +101,10 @@ _TRAINABLE = re.compile(r"[A-Za-z_][\w-]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_
 
 
 def _check_trainable(name: str) -> str:
-    """Return the name or path of a trainable; ValueError, with what is allowed, if invalid."""
+    """Return the name or path of a trainable unchanged; ValueError if its form is not valid.
+
+    Nothing is imported, so an unknown name passes.
+    """
     if not _TRAINABLE.fullmatch(name):
         meant = name.replace(".py:", ":").removeprefix("./").replace("/", ".")
         written = f", such as {meant}" if _TRAINABLE.fullmatch(meant) else ""
@@ -110,14 +113,17 @@ def _check_trainable(name: str) -> str:
 
 
 def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of trackers; ValueError if one is repeated."""
+    """Return the names of trackers unchanged, unknown ones too; ValueError if one is repeated."""
     if len(set(names)) < len(names):
         raise ValueError("a list of different tracker names")
     return names
 
 
 def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the paths of callbacks; ValueError if one is invalid or repeated."""
+    """Return the paths of callbacks unchanged; nothing is imported.
+
+    Raises ValueError if one has not the form ``package.module:Class`` or is repeated.
+    """
     for name in names:
         if ":" not in name or not _TRAINABLE.fullmatch(name) or names.count(name) > 1:
             raise ValueError("a list of different package.module:Class paths")
@@ -125,9 +131,10 @@ def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _text(pattern: str, longest: int | None = None) -> WithJsonSchema:
-    """Return the JSON Schema of a text that matches the regular expression `pattern` as a whole.
+    """Return the annotation that gives a field the JSON Schema of a text; it checks nothing.
 
-    `longest` is the maximum number of characters, None for no limit.
+    The schema has the regular expression `pattern`, which fits the whole text, and the maximum
+    number of characters, `longest`, None for no limit.
     """
     length = {} if longest is None else {"maxLength": longest}
     return WithJsonSchema({"type": "string", "pattern": f"^({pattern})$", **length})
@@ -259,7 +266,8 @@ class SweepSpec(Settings):
         """Store the file's lines for messages, and check keys that depend on each other.
 
         A check is left out if a key that it reads has a mistake already. Raises BadConfig with all
-        mistakes. `context` is pydantic's: the source, and the keys with mistakes.
+        mistakes. `context` is pydantic's: a mapping with `source`, a Source, and `refused`, the
+        keys with mistakes; None if there is neither.
         """
         source = self._source = source_of(context)
         gathering = Gathering(source, context["refused"] if context else ())
@@ -275,7 +283,11 @@ class SweepSpec(Settings):
         gathering.check()
 
     def _check_settled(self) -> None:
-        """Raise BadConfig for `budget.settled` if not the expected score alone ranks the trials."""
+        """Raise BadConfig if `budget.settled` is set and more than the expected score ranks trials.
+
+        That is so with `objectives`, with `constraints`, and with an aggregate that depends on the
+        number of seeds: worst or lower_bound.
+        """
         others = {"objectives": self.objectives, "constraints": self.constraints}
         unsuitable = [key for key, value in others.items() if value]
         unsuitable += [] if self.aggregate.is_independent_of_count else ["aggregate"]
@@ -306,12 +318,15 @@ class SweepSpec(Settings):
 
     @property
     def has_seed_plan(self) -> bool:
-        """True if trials that reach high rungs get further seeds."""
+        """True if `seeds` is a plan or ``auto``: trials that reach high rungs get more seeds."""
         return not isinstance(self.seed_plan, int)
 
     @property
     def seed_plan(self) -> Seeds:
-        """Number of seeds of a trial, ``auto``, or plan (rung, seeds); 1 if the spec has none."""
+        """Number of seeds of each trial, ``auto``, or a plan; 1 if `seeds` is None.
+
+        A plan is a tuple of pairs (rung, number of seeds from there on), ascending.
+        """
         return 1 if self.seeds is None else self.seeds
 
     @property
@@ -334,8 +349,9 @@ _PYTHON = (".py", ".ipynb")
 def find(space: str) -> Path:
     """Return the YAML file that a user names: a path, or the bare name of a shipped search space.
 
-    Raises UsageError if there is no such file; the message names similar ones. A folder and a file
-    of Python are refused, too.
+    An existing file comes before a shipped space of the same name, and need not end in ``.yaml``.
+    Raises UsageError for a folder, a file that ends in ``.py`` or ``.ipynb``, and if there is no
+    such file; the message names similar ones.
     """
     if _is_file(Path(space)):
         if (path := Path(space)).suffix in _PYTHON:
@@ -379,16 +395,18 @@ def shipped() -> dict[str, Path]:
 def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     """Read a spec from a YAML file, and apply `overrides`.
 
-    An override is an `Override` or the text after ``--set``. Raises UsageError if the file cannot
-    be read or has mistakes.
+    An override is an `Override` or the text after ``--set``, such as ``config.lr=0.1``. Raises
+    BadConfig if the file cannot be read or has mistakes, with all of them; UsageError if it is a
+    file of another tool.
     """
     return parse(text_of(path), str(path), overrides)
 
 
 def parse(text: str, file: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """Read a spec from YAML text; `file` is its name in messages.
+    """Read a spec from YAML text; `file` is its name in messages, `overrides` are those of `load`.
 
-    Overrides and errors as in `load`.
+    Raises BadConfig with all mistakes; UsageError if it is the text of another tool's file and
+    `file` is not empty.
     """
     spec, found = survey(text, file, overrides)
     found.check()
@@ -413,9 +431,10 @@ def survey(
     name: str = "",
     remark: str = "",
 ) -> tuple[SweepSpec, Gathering]:
-    """Read a spec from YAML text; return it together with its mistakes, which are not raised.
+    """Read a spec from YAML text; return it with its mistakes, which `Gathering.check` raises.
 
-    Keys with a mistake have their defaults or placeholders in the returned spec.
+    Top-level keys with a mistake have their defaults in the returned spec, or placeholders if they
+    have none.
 
     Args:
         text: YAML text.
@@ -425,8 +444,8 @@ def survey(
         remark: remark about that name for the user.
 
     Raises:
-        UsageError: `text` is a file of another tool.
-        BadConfig: `text` cannot be read, an override does not fit, or mistakes remain when the keys
+        UsageError: `text` is that of another tool's file, and `file` is not empty.
+        BadConfig: `text` is not YAML, an override does not fit, or mistakes remain when the keys
             that have them are left out.
     """
     from sweep.spec import foreign, yaml_source  # not at the top: workers read no YAML
@@ -455,9 +474,9 @@ def survey(
 
 
 def canonical_json(spec: SweepSpec) -> str:
-    """Return the spec with all defaults as JSON; `from_json` reads it.
+    """Return the spec with all defaults as compact JSON; `from_json` reads it.
 
-    Equal specs have equal texts.
+    Mappings such as ``config`` keep their order, so equal specs may have different texts.
     """
     return json.dumps(spec.model_dump(), separators=(",", ":"), allow_nan=False)
 
@@ -465,21 +484,22 @@ def canonical_json(spec: SweepSpec) -> str:
 def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     """Read a spec from the text of `canonical_json`, and apply `overrides` as in `load`.
 
-    Raises BadConfig if an override or the changed spec is not valid.
+    Raises BadConfig, without lines, if an override or the changed spec is not valid.
     """
     return validate(SweepSpec, *apply_overrides(json.loads(text), Source(), overrides))
 
 
 def build(model: type[M], plugin: Plugin, key: str, source: Source) -> M:
-    """Return a plugin's options, checked by its `model`; `key` is the plugin's key in the spec.
+    """Return an instance of `model`, the settings of a plugin, made of the plugin's options.
 
-    Raises BadConfig, with the option's line, if the model refuses one.
+    `key` is the plugin's key in the spec, such as ``searcher``. Raises BadConfig, with the lines of
+    the options, if the model refuses some.
     """
     return validate(model, plugin.options, source.sub_source(key))
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether `path` is a file; false if it is too long or otherwise invalid."""
+    """Return whether `path` is a file; false if it is invalid or its folder is not readable."""
     try:
         return path.is_file()
     except OSError:  # the name is too long, or the folder not readable
@@ -487,9 +507,10 @@ def _is_file(path: Path) -> bool:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a YAML file; BadConfig if it cannot be read, or is too large.
+    """Return the text of a file in UTF-8, without a byte order mark at its beginning.
 
-    A byte order mark at its beginning is left out.
+    Raises BadConfig if it is missing, unreadable, not UTF-8, or larger than
+    `yaml_source.LARGEST_FILE` bytes.
     """
     from sweep.spec import yaml_source
 
@@ -515,9 +536,10 @@ def text_of(path: Path) -> str:
 
 
 def read(path: Path, spec: SweepSpec) -> Space:
-    """Read the search space in a YAML file, which may be a whole spec; `spec` gives ``forbid``.
+    """Read the search space in a YAML file: its key ``space``, or the whole file.
 
-    Raises UsageError if the file cannot be read or has mistakes.
+    The key is taken if the file has ``trainable`` too, or no other key. ``forbid`` is always that
+    of `spec`. Raises BadConfig if the file cannot be read, BadSpace if the space has mistakes.
     """
     from sweep.spec import yaml_source
 

@@ -26,8 +26,8 @@ _SPEC_PATTERN = re.compile(r"^(trainable|space)\s*:", re.MULTILINE)
 def refuse(text: str, file: str) -> None:
     """Raise UsageError, with the command that converts it, if `text` is a file of another tool.
 
-    Nothing is raised if `file` is empty, the text cannot be read, or it has a spec's ``trainable``
-    or ``space``.
+    Nothing is raised if `file` is empty, the text cannot be read, or a line begins with a spec's
+    ``trainable:`` or ``space:``.
     """
     if not file or not _FOREIGN_PATTERN.search(text) or _SPEC_PATTERN.search(text):
         return
@@ -44,7 +44,11 @@ def refuse(text: str, file: str) -> None:
 
 
 def kind_of(raw: Any) -> Kind | None:
-    """Return ``wandb`` or ``zoo`` for the tool whose file has this content; None for no tool."""
+    """Return ``wandb`` or ``zoo`` for the tool whose file has this content; None for no tool.
+
+    W&B's is a mapping with the mapping ``parameters`` and one of ``method``, ``program``,
+    ``command``. The zoo's satisfies `is_zoo`, or each of its values does.
+    """
     if not isinstance(raw, Mapping) or not raw:
         return None
     if isinstance(raw.get("parameters"), Mapping) and raw.keys() & {"method", "program", "command"}:
@@ -67,7 +71,7 @@ def is_zoo(raw: Any) -> bool:
 def read(text: str, file: str) -> Any:
     """Return the content of another tool's YAML file; anchors, merge keys and tags are allowed.
 
-    Raises BadConfig if it cannot be read, or is larger than a spec may be.
+    Raises BadConfig if it cannot be read, or is larger or nested deeper than a spec may be.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError

@@ -39,9 +39,11 @@ _REMEDIES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def to_plain_data(value: Any, place: str, depth: int = 0) -> Any:
-    """Convert a Python argument to plain data; `place` is its key in messages, `depth` its nesting.
+    """Return a Python argument as plain data; `place` is its key in messages, `depth` its nesting.
 
-    Raises BadConfig for a part that cannot be written; the message says which, and how to write it.
+    Sequences become lists; mappings are copied, with keys of text. `_to_builtin` says how other
+    parts become plain. Raises BadConfig for NaN, infinity, nesting beyond `DEEPEST`, and parts of
+    other types; the message says which, and how to write it.
     """
     value = _to_builtin(value)
     if value is None or isinstance(value, bool | int | str):
@@ -59,9 +61,11 @@ def to_plain_data(value: Any, place: str, depth: int = 0) -> Any:
 
 
 def _to_builtin(value: Any) -> Any:
-    """Return the number, text, list or mapping of a numpy array, dataclass, enum, path and so on.
+    """Return the outermost level of a value as a built-in number, text, list or mapping.
 
-    Other values are returned unchanged.
+    Arrays become lists, their scalars numbers, dates and times ISO 8601 texts, paths texts, enums
+    their values, and dataclasses and pydantic models mappings of their fields. Other values are
+    returned unchanged.
     """
     value = value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, type):

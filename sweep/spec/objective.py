@@ -36,7 +36,11 @@ class _Worded(Settings):
 
     @classmethod
     def read(cls, raw: Any) -> Any:
-        """Validate a value as written in a spec; return the setting, or raise ValueError."""
+        """Return the setting that a spec writes as ``word`` or as ``{word: number}``.
+
+        A setting is returned unchanged. Raises ValueError, with the text `allowed`, for anything
+        else, such as the word of `with_number` without a number.
+        """
         word, field = cls.with_number
         if isinstance(raw, cls):
             return raw
@@ -48,7 +52,7 @@ class _Worded(Settings):
         raise ValueError(cls.allowed)
 
     def to_spec(self) -> Any:
-        """Return the setting as a spec writes it."""
+        """Return the setting as a spec writes it: the word, or ``{word: number}``."""
         word, field = self.with_number
         return {word: getattr(self, field)} if self.kind == word else self.kind
 
@@ -94,8 +98,8 @@ class Score(_Worded):
     def reduce(self, values: Sequence[float], mode: Mode) -> float | None:
         """Return the score of a curve with these values of the metric, oldest first.
 
-        Returns None without values, or if one that counts is NaN or infinite; ``best`` ignores
-        such.
+        ``mean_last`` takes all values if there are fewer than `k`. Returns None without values, or
+        if one that counts is NaN or infinite; ``best`` ignores such values.
         """
         if self.kind == "best":
             finite = [value for value in values if math.isfinite(value)]
@@ -138,7 +142,8 @@ class Aggregate(_Worded):
     def combine(self, values: Sequence[float], mode: Mode) -> float:
         """Return one number for the scores of at least one seed; NaN if one of them is NaN.
 
-        The result for one score is that score. Raises ValueError if a lower bound was requested of
+        ``worst`` is the least score with mode max, and the greatest with min. ``lower_bound`` is
+        the one-sided bound below the mean with mode max, and above it with min; ValueError for
         fewer than two scores.
         """
         if any(math.isnan(value) for value in values):
@@ -150,12 +155,15 @@ class Aggregate(_Worded):
         return self.centre(values)
 
     def centre(self, values: Sequence[float]) -> float:
-        """Return the centre of the scores: by mean, iqm or median; for other kinds their mean."""
+        """Return the mean, interquartile mean or median of the scores; their mean for other kinds.
+
+        There is at least one score; their order does not matter.
+        """
         return _CENTRES.get(self.kind, stats.mean)(sorted(values))
 
     @property
     def is_independent_of_count(self) -> bool:
-        """True if trials with different numbers of seeds can be compared by this aggregate."""
+        """True for mean, iqm and median, which compare trials with different numbers of seeds."""
         return self.kind in _CENTRES
 
 

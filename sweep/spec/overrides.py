@@ -38,7 +38,7 @@ class Override:
     ) -> "Override":
         """Parse ``PATH=VALUE``, whose value is YAML; `option` and `example` are for messages.
 
-        Raises BadConfig if it is not valid.
+        Raises BadConfig if it is not valid; an empty path, part of a path or value is not.
         """
         from sweep.spec import yaml_source  # not at the top: workers read no YAML
 
@@ -58,7 +58,7 @@ class Override:
 
     @classmethod
     def of_option(cls, key: str, value: Any) -> "Override":
-        """Return the override of the key that has an option of its own, ``--KEY VALUE``."""
+        """Return the override for the option ``--KEY VALUE``; `value` is not parsed."""
         return cls(key, value, f"--{key} {_shorten(str(value))}")
 
 
@@ -73,8 +73,8 @@ def apply_overrides(
     """Return a changed copy of the plain data of a spec, and the source with each new key's origin.
 
     Overrides, each an `Override` or the text after ``--set``, are applied in order. If one replaces
-    the name of searcher or scheduler, the former one's options in `raw` are dropped. The new source
-    has remarks about that for the user, and those of the overrides.
+    the name of searcher or scheduler, the former one's options in `raw` are dropped. The remarks of
+    the new source are those about that and those of the overrides; earlier ones are lost.
 
     Raises BadConfig if one of them cannot be read, or leads into something that is not a mapping.
     """
@@ -92,9 +92,11 @@ def apply_overrides(
 
 
 def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath) -> list[str]:
-    """Remove a plugin's options from `changed` if an override at `path` has changed its name.
+    """Remove a plugin's options from `changed` if an override has changed the plugin's name.
 
-    `raw` is the spec before the changes. Returns remarks about the options for the user.
+    Only an override at `path` ``("searcher", "name")`` or ``("scheduler", "name")`` counts. Options
+    that are no longer as in `raw`, the spec before all overrides, are kept. Returns a remark for
+    the user that names the removed options; an empty list if there are none.
     """
     key = str(path[0])
     before = raw.get(key)
@@ -143,8 +145,8 @@ def _next_key(
 ) -> tuple[str, list[str]]:
     """Return the longest key of `mapping` that begins a dotted path, and the path's other parts.
 
-    `remaining` are the parts of the path. Without such a key, the first part is taken; with `flat`
-    all parts, joined with dots.
+    `remaining` are the parts of the path. Without such a key, the key is the first part; with
+    `flat` all parts joined with dots, which leaves none.
     """
     for end in range(len(remaining), 0, -1):
         if (key := ".".join(remaining[:end])) in mapping:

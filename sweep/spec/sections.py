@@ -34,9 +34,9 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def _read_size(raw: Any) -> Any:
-    """Return the number of bytes, at least 1, of a size such as 4GB or a number; None unchanged.
+    """Return the number of bytes, at least 1, of a size: a whole number or a text such as 4GB.
 
-    Raises ValueError if it is not valid.
+    KB is 1000 bytes, KiB 1024. None is returned unchanged. Raises ValueError for anything else.
     """
     if raw is None:
         return raw
@@ -49,7 +49,7 @@ def _read_size(raw: Any) -> Any:
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes as a text with the largest suitable unit: ``4.2 GB``."""
+    """Return a number of bytes as a text of three digits: ``4.2 GB``, which is 4.2e9 bytes."""
     for unit in ("TB", "GB", "MB", "KB"):
         if size >= _UNITS[unit]:
             return f"{size / _UNITS[unit]:.3g} {unit}"
@@ -70,10 +70,7 @@ _LEAST_MEMORY = 10**6
 
 
 def _read_memory(raw: Any) -> Any:
-    """Return the number of bytes of a memory size, at least a megabyte; None unchanged.
-
-    Raises ValueError if it is not valid.
-    """
+    """Return the number of bytes of a size as `_read_size` does; ValueError below a megabyte."""
     size = _read_size(raw)
     if size is not None and size < _LEAST_MEMORY:
         meant = f"; {raw} is {size_text(size)}; did you mean {raw}GB?" if size == raw else ""
@@ -97,9 +94,10 @@ Seeds = int | Literal["auto"] | tuple[tuple[float, int], ...]
 
 
 def read_seeds(raw: Any) -> Seeds:
-    """Return ``seeds`` as written in a spec or ledger: a number, auto or a plan of (rung, seeds).
+    """Return ``seeds`` as written in a spec or ledger: a number, ``auto``, or rung → number.
 
-    Raises ValueError if it is not valid.
+    The mapping becomes a tuple of pairs (rung, number), sorted by rung. Raises ValueError if `raw`
+    is not valid.
     """
     if raw == AUTO and isinstance(raw, str):
         return AUTO
@@ -126,7 +124,10 @@ def _read_plan(raw: Mapping[Any, Any]) -> Seeds:
 
 
 def written_seeds(seeds: Seeds) -> int | str | dict[float, int]:
-    """Return a number or plan of seeds as a spec writes it."""
+    """Return a number of seeds or ``auto`` unchanged, and a plan as a mapping, rung → number.
+
+    Whole rungs are integers there.
+    """
     if not isinstance(seeds, tuple):
         return seeds
     return {int(level) if level == int(level) else level: count for level, count in seeds}
@@ -183,15 +184,15 @@ class Plugin(Settings):
     )
 
     def to_spec(self) -> dict[str, Any]:
-        """Return name and options as one mapping, as a spec writes them."""
+        """Return ``{"name": …, option: value, …}``, as a spec writes a plugin."""
         return {"name": self.name, **self.options}
 
 
 def read_plugin(raw: Any) -> Any:
-    """Return name and options of a plugin as written in a spec: a name, or a mapping with ``name``.
+    """Return ``{"name": …, "options": {…}}`` for a plugin as written in a spec.
 
-    They are a mapping of ``name`` and ``options``; a Plugin is returned unchanged. Raises
-    ValueError if `raw` is anything else.
+    That is a name, or a mapping with ``name``, whose other keys are the options. A Plugin is
+    returned unchanged. Raises ValueError if `raw` is anything else.
     """
     if isinstance(raw, Plugin):
         return raw
@@ -361,14 +362,15 @@ class Budget(Settings):
 
     @property
     def is_set(self) -> bool:
-        """True if the budget has a limit or a criterion that ends the sweep."""
+        """True if any key is set except `min_delta`, which alone does not end a sweep."""
         keys = ("time_s", "cpu_hours", "timesteps", "target", "patience", "settled")
         return any(getattr(self, key) is not None for key in keys)
 
     def with_changes(self, changes: Mapping[str, Any], source: Source | None = None) -> "Budget":
-        """Return the budget with other values; BadConfig if they are not valid.
+        """Return a copy of the budget with other values; BadConfig if they are not valid.
 
-        `changes` has key of the budget → new value. `source` has their lines for messages.
+        `changes` has key of the budget → new value, None for no limit. `source`, that of the whole
+        spec, has their lines for messages. `check_budget` is not called.
         """
         raw = {**self.model_dump(), **changes}
         return validate(Budget, raw, (source or Source()).sub_source("budget"))
@@ -377,7 +379,8 @@ class Budget(Settings):
 def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> None:
     """Raise BadConfig if the budget contradicts itself or the stopping criteria `stop`.
 
-    ``min_delta`` needs ``patience``, and all trials together at least the steps of one.
+    ``min_delta`` needs ``patience``, and ``budget.timesteps`` must be at least the
+    ``timesteps_total`` at which one trial ends.
     """
     if budget.min_delta and budget.patience is None:
         hint = "set budget.patience too, or remove min_delta"
@@ -394,7 +397,10 @@ def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> N
 
 
 def _read_list(items: str, example: str) -> BeforeValidator:
-    """Return a pydantic validator for lists; `items` and `example` describe them in its message."""
+    """Return a pydantic validator that turns a list into a tuple; ValueError for other values.
+
+    It does not check the items. `items` and `example` describe them in its message.
+    """
 
     def read(raw: Any) -> Any:
         if isinstance(raw, list | tuple):
@@ -463,7 +469,7 @@ RESULT_PATH_ALLOWED = "a path into the results, such as evaluation/episode_rewar
 
 
 def check_result_path(path: str) -> str:
-    """Return the name of a result unchanged; ValueError if it is not valid."""
+    """Return the name of a result unchanged; ValueError if a part between slashes is empty."""
     if not RESULT_PATH.fullmatch(path):
         raise ValueError(RESULT_PATH_ALLOWED)
     return path
@@ -477,10 +483,7 @@ def check_name(name: str) -> str:
 
 
 def _allowed_instead(name: str) -> str:
-    """Return a description of the allowed names if a sweep's name is invalid.
-
-    It is empty if it is valid.
-    """
+    """Return a description of allowed names if a sweep's name is invalid; empty if it is valid."""
     if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
         return _ALLOWED
     if ".." in name or name.endswith("."):

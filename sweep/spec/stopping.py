@@ -52,7 +52,7 @@ class Plateau(Settings):
 
 
 class Stop(dict[str, int | float]):
-    """Name of a result → value at which a trial ends; attributes have further criteria.
+    """Name of a result → least value that ends a trial; attributes have further criteria.
 
     Args:
         reached: result → least value that ends the trial.
@@ -89,7 +89,10 @@ class Stop(dict[str, int | float]):
 
     @property
     def ends_every_trial(self) -> bool:
-        """True if a criterion ends every trial sooner or later, however good its results are."""
+        """True if every trial ends sooner or later, however good its results are.
+
+        That is so with a plateau, or with a least value of one of `COUNTERS`.
+        """
         return self.plateau is not None or any(key in COUNTERS for key in self)
 
     def to_spec(self) -> dict[str, Any]:
@@ -107,8 +110,9 @@ class Stop(dict[str, int | float]):
 def _read(raw: Any, info: ValidationInfo) -> Stop:
     """Parse the key ``stop`` as written in a spec; BadConfig with all mistakes.
 
-    `info` is pydantic's information about the spec, which has the metric and its mode. A Stop is
-    returned unchanged. Raises ValueError if `raw` is no mapping.
+    A bare number is a greatest value if the result is minimised, else a least one. `info` is
+    pydantic's information about the spec, which has the metric and its mode. A Stop is returned
+    unchanged. Raises ValueError if `raw` is no mapping.
     """
     if isinstance(raw, Stop):
         return raw
@@ -139,7 +143,7 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
 def _minimized(entry: Mapping[str, Any]) -> set[str]:
     """Return the names of metric and objectives of which less is better.
 
-    `entry` are the spec's keys.
+    `entry` has the spec's keys ``metric``, ``mode`` and ``objectives``; each may be missing.
     """
     modes = {**entry.get("objectives", {}), entry.get("metric"): entry.get("mode")}
     return {name for name, mode in modes.items() if mode == "min"}
@@ -148,7 +152,7 @@ def _minimized(entry: Mapping[str, Any]) -> set[str]:
 def _plateau(raw: Any, entry: Mapping[str, Any], source: Source) -> Plateau:
     """Parse the plateau criterion; BadConfig if it is not valid.
 
-    `entry` are the spec's keys with the defaults for metric and mode.
+    `entry` has the spec's ``metric`` and ``mode``, which the criterion takes if it has none.
     """
     defaults = {key: entry[key] for key in ("metric", "mode") if key in entry}
     given = {**defaults, **raw} if isinstance(raw, Mapping) else raw
@@ -156,7 +160,10 @@ def _plateau(raw: Any, entry: Mapping[str, Any], source: Source) -> Plateau:
 
 
 def _check_key(key: str, source: Source) -> None:
-    """Raise BadConfig if a key of ``stop`` is not a valid name of a result."""
+    """Raise BadConfig if a key of ``stop`` is not a valid name of a result.
+
+    Names that begin with ``plateau.`` are not: only the whole plateau can be set.
+    """
     if not RESULT_PATH.fullmatch(key):
         raise source.refuse(("stop", key), key, RESULT_PATH_ALLOWED)
     if key.startswith(f"{PLATEAU}."):
@@ -165,9 +172,10 @@ def _check_key(key: str, source: Source) -> None:
 
 
 def _check_bounds(key: str, value: Any, bounds: Mapping[Any, Any], source: Source) -> None:
-    """Raise BadConfig if the bounds of a result (comparison → number) are not valid.
+    """Raise BadConfig if the bounds of a result (``<=`` or ``>=`` → number) are not valid.
 
-    `key` is the result's name, and `value` its entry as written.
+    Both together must leave a range between them: ``<=`` below ``>=``. `key` is the result's name,
+    and `value` its entry as written.
     """
     if not bounds or set(bounds) - {"<=", ">="} or not all(map(_is_number, bounds.values())):
         hint = "a number is written without quotes" if isinstance(value, str) else ""
@@ -179,7 +187,7 @@ def _check_bounds(key: str, value: Any, bounds: Mapping[Any, Any], source: Sourc
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a finite number."""
+    """Return whether a value is a finite number; a boolean is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -77,7 +77,8 @@ def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] 
     """Check the plain data `raw` by a pydantic model, and return an instance of the model.
 
     `source` has the line of each key for messages; `refused` are keys that were removed from `raw`.
-    Both are in the context of the model's validators. Raises BadConfig with all mistakes.
+    The model's validators get both as the context ``{"source": …, "refused": …}``. Raises BadConfig
+    with all mistakes.
     """
     try:
         return model.model_validate(raw, context={"source": source, "refused": refused})
@@ -89,9 +90,9 @@ def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] 
 
 
 def _gather(mistakes: Sequence[Mistake], source: Source, gathering: Gathering) -> None:
-    """Add an error to `gathering` for each of pydantic's mistakes.
+    """Add a BadConfig for each of pydantic's mistakes to `gathering`, with its top-level key.
 
-    A missing key is left out if a similar unknown key stands in its place.
+    A missing key is left out if an unknown key seems to mean it.
     """
     meant = {meant for mistake in mistakes if (meant := _meant_path(mistake)) is not None}
     for mistake in mistakes:
@@ -102,7 +103,10 @@ def _gather(mistakes: Sequence[Mistake], source: Source, gathering: Gathering) -
 
 
 def _refusal(mistake: Mistake, source: Source) -> BadConfig:
-    """Return the BadConfig for one of pydantic's mistakes."""
+    """Return the BadConfig for one of pydantic's mistakes.
+
+    If a `refusing` validator raised one, that is returned.
+    """
     path = mistake.path
     if isinstance(mistake.cause, _Refused):
         return mistake.cause.error
@@ -114,7 +118,11 @@ def _refusal(mistake: Mistake, source: Source) -> BadConfig:
 
 
 def _meant_path(mistake: Mistake) -> KeyPath | None:
-    """Return the path of the known key that an unknown key seems to mean; None if there is none."""
+    """Return the path of the known key that an unknown key seems to mean.
+
+    It is the key of this meaning in another tool, else the most similar one. Returns None if there
+    is none, or if the mistake is not an unknown key.
+    """
     if mistake.kind != "unknown key":
         return None
     key, known = str(mistake.path[-1]), mistake.allowed_keys
@@ -124,7 +132,11 @@ def _meant_path(mistake: Mistake) -> KeyPath | None:
 
 
 def _unknown_key(path: KeyPath, known_keys: Sequence[str], source: Source) -> BadConfig:
-    """Return the BadConfig for an unknown key at `path`, with the similar one of `known_keys`."""
+    """Return the BadConfig for an unknown key at `path`.
+
+    It suggests the one of `known_keys` that means what the key does in another tool, else the most
+    similar one.
+    """
     key = str(path[-1])
     ours = _OTHER_NAMES.get(key)
     hint = f"sweep calls it '{ours}'" if ours in known_keys else nearest(key, known_keys)
@@ -133,7 +145,11 @@ def _unknown_key(path: KeyPath, known_keys: Sequence[str], source: Source) -> Ba
 
 
 def _meaning(model: type[BaseModel] | None, path: KeyPath) -> str:
-    """Return the description of the key at `path` in its model, in lower case; else ``a value``."""
+    """Return the description of the key at `path` in its model, as a part of a sentence.
+
+    It begins with a small letter and has no period at the end. Without a description it is ``a
+    value``.
+    """
     field = model.model_fields.get(str(path[-1])) if model is not None and path else None
     if field is None or not field.description:
         return "a value"

@@ -29,13 +29,13 @@ from sweep.core.errors import BadConfig, Gathering, KeyPath, Place, Source
 from trainables.errors import shorten
 
 LARGEST_FILE = 500_000
-"""Maximum number of characters in a file."""
+"""Maximum number of characters in a text, and of bytes in a file."""
 DEEPEST = 32
 """Maximum nesting depth of mappings and lists."""
 MOST_NODES = 10_000
 """Maximum number of keys and values in a file."""
 NUMBERED: frozenset[KeyPath] = frozenset({("seeds",)})
-"""Mappings that may have numbers as keys."""
+"""Paths of mappings that may have numbers as keys, which are read as text."""
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -55,9 +55,10 @@ _WORDS = {
 
 
 def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
-    """Read YAML text as a mapping of plain data; also return the file's line for each key.
+    """Read YAML text as a mapping of plain data; also return the place of each key and list item.
 
-    Raises BadConfig if `text` is not one mapping of plain data; `file` is its name in the message.
+    Raises BadConfig, with all mistakes, if `text` is not one mapping of plain data; `file` is its
+    name in the message.
     """
     value, source, found = survey(text, file)
     found.check()
@@ -67,7 +68,9 @@ def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
 def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
     """Read YAML text like `read`, but return mistakes in values instead of raising them.
 
-    A value with a mistake is None. Raises BadConfig if the rest of `text` cannot be read.
+    A scalar with a mistake and an alias are None; a value with an anchor or tag is kept, and so is
+    the first value of a repeated key. Raises BadConfig, with the mistakes so far, for bad syntax,
+    bad keys, too large a text, and anything but a mapping.
     """
     builder = _Builder(text, Place(file, 1))
     try:
@@ -82,8 +85,9 @@ def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
 
 
 def read_value(text: str, option: str, above: KeyPath) -> Any:
-    """Read the YAML value of an option such as ``--set lr=0.1``; BadConfig if it has a mistake.
+    """Read the YAML value of an option such as ``--set lr=0.1``.
 
+    Raises BadConfig if `text` is empty or has a mistake.
     `option` is the option's text for messages, and `above` the path of the key that it sets.
     """
     builder = _Builder(text, Place(option), above)
@@ -118,7 +122,7 @@ class _Builder:
     def document(self) -> Any:
         """Parse the text, which must be one document; return its value.
 
-        Raises BadConfig if it is not valid.
+        Mistakes in values are only added to `found`; raises BadConfig if the rest is not valid.
         """
         if len(self._text) > LARGEST_FILE:
             size = f"{len(self._text)} characters"
@@ -156,7 +160,8 @@ class _Builder:
     def _node(self, event: Any, path: KeyPath) -> Any:
         """Build the value of the node that `event` begins.
 
-        A mistake in it is stored, and its value is then None.
+        Mistakes in it are added to `found`. An alias, and a scalar with a mistake, become None; a
+        value with an anchor or tag is built still.
         """
         self._check_size(path)
         with self.found.collect():
@@ -172,7 +177,10 @@ class _Builder:
         return None
 
     def _scalar(self, event: Any, path: KeyPath) -> Any:
-        """Return the value of a scalar: text if it is quoted, else by YAML's core schema."""
+        """Return the value of a scalar: text if it is quoted, else by YAML's core schema.
+
+        Raises BadConfig if it is refused.
+        """
         return (self._unquoted if event.implicit[0] else self._printable)(event.value, path)
 
     def _check_size(self, path: KeyPath) -> None:
@@ -193,7 +201,10 @@ class _Builder:
             raise self.refuse(path, str(event.ctag), "no tags", "remove it; text may be quoted")
 
     def _sequence(self, path: KeyPath) -> list[Any]:
-        """Build the list of a sequence at `path` from the events up to its end."""
+        """Build the list of a sequence at `path` from the events up to its end.
+
+        Stores the place of each item.
+        """
         items: list[Any] = []
         while not isinstance(event := next(self._events), SequenceEndEvent):
             below = (*path, len(items))
@@ -204,7 +215,7 @@ class _Builder:
     def _mapping(self, path: KeyPath) -> dict[str, Any]:
         """Build the dict of a mapping at `path` from the events up to its end.
 
-        A repeated key is stored as a mistake.
+        Stores the place of each key. A repeated key is added to `found`; its first value counts.
         """
         mapping: dict[str, Any] = {}
         while not isinstance(event := next(self._events), MappingEndEvent):
@@ -221,7 +232,7 @@ class _Builder:
     def _key(self, event: Any, path: KeyPath) -> str:
         """Return the key in a mapping at `path` that `event` gives; BadConfig if it is not text.
 
-        Mappings in `NUMBERED` may have numbers as keys.
+        In mappings in `NUMBERED` a number is allowed, and returned as it is written.
         """
         around = self.marks[path]
         self.marks[path] = self._place_of(event)
@@ -243,7 +254,8 @@ class _Builder:
     def _unquoted(self, text: str, path: KeyPath) -> Any:
         """Return the value of an unquoted scalar by YAML's core schema.
 
-        Raises BadConfig for dates, digits grouped by ``_``, and numbers that are not finite.
+        Raises BadConfig for dates, digits grouped by ``_``, numbers that are not finite or have
+        more than 64 bits, and control characters.
         """
         if text in _WORDS:
             return _WORDS[text]
@@ -261,14 +273,14 @@ class _Builder:
         return self._printable(text, path)
 
     def _int(self, text: str, path: KeyPath) -> int:
-        """Return the integer in `text`; BadConfig if it has more than 64 bits."""
+        """Return the integer in `text`: decimal, 0o or 0x; BadConfig beyond 64 bits with sign."""
         number = int(text, 10 if _INT.fullmatch(text) else 0) if len(text) < _LONGEST_INT else 2**64
         if -(2**63) <= number < 2**63:
             return number
         raise self.refuse(path, text, "a whole number of 64 bits", "quote it if it is text")
 
     def _printable(self, text: str, path: KeyPath) -> str:
-        """Return `text` unchanged; BadConfig if it contains control characters."""
+        """Return `text` unchanged; BadConfig for control characters but newlines and tabs."""
         for character in text:
             if character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cs"):
                 raise self.refuse(path, text, "text without control characters")
@@ -279,11 +291,14 @@ class _Builder:
         return self._at_line(event.start_mark.line)
 
     def _at_line(self, line: int) -> Place:
-        """Return the place of a line, counted from 0; command-line options have no lines."""
+        """Return the place of a line, counted from 0; that of the option itself for an option."""
         return self._start if self._start.line is None else Place(self._start.file, line + 1)
 
     def _unreadable(self, error: MarkedYAMLError) -> BadConfig:
-        """Return the BadConfig for a syntax error of the parser, with its line."""
+        """Return the BadConfig for a syntax error of the parser.
+
+        Its line becomes the place of the whole text in `marks`.
+        """
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else "".join(self._text.splitlines()[mark.line : mark.line + 1])
         if mark is not None:

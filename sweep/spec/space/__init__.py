@@ -82,10 +82,11 @@ class Settings:
     """One point of a search space: the settings of a trial."""
 
     searched: dict[str, Any]
-    """Name → value of each active searched parameter, including those with a leading underscore."""
+    """Name → value of each active parameter with a domain: proposed, pinned or of ``grid``, those
+    with a leading underscore included."""
     settings: dict[str, Any]
-    """Dotted name → value of each setting for the trainable: proposed, fixed and derived, without
-    those with a leading underscore."""
+    """Dotted name → value of each setting for the trainable: active parameters with a domain, fixed
+    or derived, except those of whose name a part begins with an underscore."""
     origin: str = ""
     """Part of the searcher that proposed the point, such as `prior`; empty for its own model."""
     why: str = ""
@@ -122,7 +123,9 @@ class Space:
             forbid: the spec's key ``forbid``.
 
         Raises:
-            BadSpace: the space has mistakes; the message names their places.
+            BadSpace: the space has mistakes, whose places the message names; an expression has no
+                value where all parameters have their lowest or all their highest value; or
+                `forbid` leaves no point.
         """
         whole = source or Source()
         below = whole.sub_source("space")
@@ -161,7 +164,7 @@ class Space:
 
     @cached_property
     def searched(self) -> tuple[str, ...]:
-        """Names of all parameters with a domain, proposed or not."""
+        """Names of all parameters with a domain, also pinned ones and those with ``grid``."""
         return tuple(
             n for n, p in self.parameters.items() if not isinstance(p.role, Fixed | Derived)
         )
@@ -179,7 +182,7 @@ class Space:
     def domain_of(self, name: str) -> Domain:
         """Return the domain of a searched parameter.
 
-        Raises TypeError if the parameter is fixed or derived.
+        Raises TypeError if the parameter is fixed or derived, KeyError if there is none.
         """
         role = self.parameters[name].role
         if isinstance(role, Fixed | Derived):
@@ -188,6 +191,8 @@ class Space:
 
     def determining(self, keys: Collection[str]) -> frozenset[str]:
         """Return the searched parameters on which one of the settings `keys` depends.
+
+        These are the settings themselves, and those in their conditions and expressions, in turn.
 
         Args:
             keys: dotted names of settings; each includes the settings within it, and ``*`` stands
@@ -202,14 +207,19 @@ class Space:
     def pin(self, values: Mapping[str, Any]) -> "Space":
         """Return the space in which searched parameters have the given `values` where active.
 
-        A pinned parameter still appears in `Settings.searched`. Values of reals are rounded to
-        their domain; others are not checked here, but when a point is resolved.
+        Parameters that were pinned before stay so. A pinned parameter still appears in
+        `Settings.searched`. Values of reals are moved to the nearest one of their domain; others
+        are not checked here, but when a point is resolved. Raises TypeError for a fixed or derived
+        parameter, KeyError for an unknown one.
         """
         own = {name: canonical(self.domain_of(name), value) for name, value in values.items()}
         return replace(self, pinned={**self.pinned, **own})
 
     def resolve(self, suggest: Suggest) -> Settings:
-        """Return a point of the space; `suggest` (of name and domain) returns each active value.
+        """Return the point of the space with the values that `suggest` returns.
+
+        It is called with name and domain of each active parameter that has one and is not pinned,
+        in the order of `order`.
 
         Raises:
             Forbidden: the point is forbidden.
@@ -228,8 +238,9 @@ class Space:
     def has(self, searched: Mapping[str, Any]) -> bool:
         """Return whether all searched values of a trial are in the domains of this space.
 
-        Values of a trial from before a change of the space may not be. Conditions and forbidden
-        combinations are not checked.
+        Values of a trial from before a change of the space may not be, and a parameter that is no
+        longer searched is not. Missing ones, conditions, pinned values and forbidden combinations
+        are not checked.
         """
         return all(
             name in self.searched and self.domain_of(name).contains(value)
@@ -237,14 +248,15 @@ class Space:
         )
 
     def draw(self, seed: int) -> Settings:
-        """Draw a random point of the space, which depends on `seed` alone.
+        """Return a random point of the space; equal seeds give equal points.
 
-        Raises BadSpace if none of `DRAWS` random points is valid.
+        Raises BadSpace if none of `DRAWS` random points is valid: not forbidden, and with a value
+        of each expression.
         """
         return self._draw(rng.generator(seed, "draw", number) for number in range(DRAWS))
 
     def sample(self, stream: "np.random.Generator") -> Settings:
-        """Draw a random point of the space from a random stream.
+        """Return a random point of the space, drawn from a random stream, which it advances.
 
         Raises BadSpace if none of `DRAWS` random points is valid.
         """
@@ -253,7 +265,7 @@ class Space:
     def _draw(self, streams: Iterable["np.random.Generator"]) -> Settings:
         """Draw a random point from each stream until one is valid, and return it.
 
-        Raises BadSpace if none is valid.
+        Raises BadSpace if none is valid; it tells why the last one was not.
         """
         for stream in streams:
             try:
@@ -272,7 +284,10 @@ class Space:
         )
 
     def settings(self, values: Mapping[str, Any]) -> Settings:
-        """Return the point at which the active parameters have these values, by name."""
+        """Return the point at which the active parameters have these values, by name, unchecked.
+
+        Parameters that `values` lacks are inactive.
+        """
         searched = {name: values[name] for name in self.searched if name in values}
         return Settings(
             searched, {name: values[name] for name in self._public_names if name in values}
@@ -286,7 +301,7 @@ class Space:
     def nest(settings: Mapping[str, Any], base_config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a deep copy of `base_config` with `settings` inserted at their dotted paths.
 
-        Mappings that are missing on the way are created.
+        Mappings that are missing on the way are created, and values that are there replaced.
         """
         nested = copy.deepcopy(dict(base_config))
         for name, value in settings.items():
@@ -307,12 +322,18 @@ class Space:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """Names of all parameters, each after those that it needs, in which values are resolved."""
+        """Names of all parameters in the order in which their values are resolved.
+
+        Each comes after those that its conditions and its expression use.
+        """
         return checks.order_names(self.parameters)
 
     @cached_property
     def _public_names(self) -> tuple[str, ...]:
-        """Names of the parameters without a leading underscore, in the order of the file."""
+        """Names of the parameters that the trainable gets, in the order of the file.
+
+        No part of such a name begins with an underscore.
+        """
         return tuple(name for name, parameter in self.parameters.items() if not parameter.hidden)
 
     @cached_property
@@ -328,8 +349,9 @@ class Space:
     def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
         """Return whether a parameter is active at a point.
 
-        `values` are those of earlier parameters. It is inactive if one that it needs is. Raises
-        BadSpace if a condition has no value.
+        `values` has the values of all earlier parameters that are active. A parameter is inactive
+        if one that it needs is not in them, or a condition does not hold. Raises BadSpace if a
+        condition has no value.
         """
         parameter = self.parameters[name]
         if any(needed not in values for needed in parameter.needs):

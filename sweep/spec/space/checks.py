@@ -33,8 +33,9 @@ _SHOWN = 20
 def check(parameters: Mapping[str, Parameter], source: Source) -> None:
     """Raise BadSpace if expressions or conditions name unknown parameters, or form a circle.
 
-    A condition that can never hold is refused, too, and so is a parameter whose dotted name is
-    inside another's.
+    A condition with a value or comparison that can never be is refused, too, and so is a parameter
+    whose dotted name is inside another's. The error has all mistakes of names and conditions; the
+    rest is checked only without these.
     """
     gathering = Gathering()
     for parameter in parameters.values():
@@ -62,7 +63,10 @@ def check_known(
     path: KeyPath,
     source: Source,
 ) -> None:
-    """Raise BadSpace if a condition at `path` names an unknown parameter, or can never hold."""
+    """Raise BadSpace if a condition at `path` names an unknown parameter, or can never hold.
+
+    Of several values, each must be possible. Of an expression, only the names are checked.
+    """
     at = path if not isinstance(condition, OneOf | Compared) else (*path, condition.parent)
     for name in condition.names:
         check_name(name, parameters, at, source)
@@ -100,7 +104,8 @@ def _unreachable(parent: Parameter, value: Any, path: KeyPath, source: Source) -
 def _can_equal(parameter: Parameter, value: Any) -> bool:
     """Return whether a parameter can have this value.
 
-    A derived parameter can have None and any number or text.
+    1, 1.0 and true are different values here, except in a range of reals. A derived parameter can
+    have None and any number or text.
     """
     match parameter.role:
         case Fixed(fixed):
@@ -112,9 +117,10 @@ def _can_equal(parameter: Parameter, value: Any) -> bool:
 
 
 def _can_compare(parameter: Parameter, condition: Compared) -> bool:
-    """Return whether a comparison with a parameter can be true; of a range, its ends are tried.
+    """Return whether a comparison with a parameter can be true.
 
-    With a derived parameter it is always taken to be possible.
+    All values of a list are tried; of a range its ends, but for ``==`` whether it has the bound.
+    With a derived parameter any comparison is taken to be possible.
     """
     match parameter.role:
         case Fixed(fixed):
@@ -210,14 +216,14 @@ class Clause:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the parameters in its conditions."""
+        """Names of the parameters in its conditions; one that several use is repeated."""
         return tuple(name for condition in self.conditions for name in condition.names)
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether all conditions hold for `values`.
+        """Return whether all conditions hold for `values`, name → value of active parameters.
 
-        They do not if one of the parameters is inactive. Raises BadSpace if an expression has no
-        value or is neither true nor false.
+        They do not if a parameter that they use is missing, which means inactive. Raises BadSpace
+        if an expression has no value or is neither true nor false.
         """
         try:
             return hold(self.conditions, values)
@@ -256,7 +262,7 @@ def read_clauses(
     """Parse the combinations that the spec's key ``forbid`` lists.
 
     Raises BadSpace if there are more than `MOST_CLAUSES`, or if one cannot be read, names an
-    unknown parameter or none at all, or can never hold.
+    unknown parameter or none at all, or has a value or comparison that can never be.
     """
     if len(raw) > MOST_CLAUSES:
         raise source.refuse(

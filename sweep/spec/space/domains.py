@@ -89,7 +89,7 @@ class Grid:
     """Largest k; None for an infinite grid, in which k may also be negative."""
 
     def at_index(self, index: int) -> float:
-        """Return the number ``low + index * step``."""
+        """Return the number ``low + index * step``, also for an index beyond the ends."""
         return float(self.low + index * self.step)
 
     def nearest(self, value: float) -> int:
@@ -182,9 +182,11 @@ class _Range(_Real):
 
     @property
     def edges(self) -> tuple[float, float]:
-        """Ends of the interval in which a logarithm is drawn, before it is rounded to the grid.
+        """Ends of the interval from which a number is drawn on a log scale, before it is rounded.
 
-        They are half a step beyond the bounds, so that these are drawn as often as other values.
+        With a step they are half a step beyond the bounds, so that these are drawn as often as
+        other values, but the lower one is at least half of `low`. Without a step they are the
+        bounds.
         """
         if self.step is None:
             return self.low, self.high
@@ -223,9 +225,10 @@ class Float(_Range):
         return self.snap(_interpolate(*self.edges, quantile, self.log))
 
     def quantile(self, value: float) -> float:
-        """Return the quantile, 0 to 1, of a value.
+        """Return the quantile, 0 to 1, of a value; numbers beyond the ends have 0 or 1.
 
-        On a grid the middle of those that give the value. Numbers beyond the bounds have 0 or 1.
+        On a grid it is the middle of the quantiles that give the value; with `log` it is the place
+        of the value's logarithm between those of `edges`.
         """
         if self.log:
             return _relative_position(*map(math.log, (*self.edges, value)))
@@ -270,7 +273,11 @@ class Int(_Range):
         return self.at_index(_index(quantile, self.size()))
 
     def quantile(self, value: float) -> float:
-        """Return the middle of the quantiles, 0 to 1, at which the domain has `value`."""
+        """Return the middle of the quantiles, 0 to 1, at which the domain has `value`.
+
+        With `log` it is the place of the value's logarithm between those of `edges`. Numbers beyond
+        the ends have 0 or 1.
+        """
         if self.log:
             return _relative_position(*map(math.log, (*self.edges, value)))
         # Exact: floats beyond 2**52 have no halves.
@@ -329,7 +336,8 @@ class Choice(_Listed):
     def value_at(self, quantile: float) -> Any:
         """Return the value at `quantile`, 0 to 1.
 
-        A value has as many quantiles as its weight says.
+        In the order of `values`, each has an interval of quantiles as long as its share of the
+        weights.
         """
         if self.weights is None:
             return self.values[_index(quantile, len(self.values))]
@@ -419,7 +427,10 @@ class Normal(_Real):
         return self.snap(math.exp(value) if self.log else value)
 
     def quantile(self, value: float) -> float:
-        """Return the quantile, 0 to 1, of a value in the truncated distribution."""
+        """Return the quantile, 0 to 1, of a value in the truncated distribution.
+
+        Numbers beyond its ends have 0 or 1. Raises ValueError with `log` for 0 and less.
+        """
         bottom, top = self._quantile_range
         return min(max((self._cumulative(value) - bottom) / (top - bottom), 0.0), 1.0)
 
@@ -436,7 +447,10 @@ class Normal(_Real):
 
     @cached_property
     def _quantile_range(self) -> tuple[float, float]:
-        """Quantiles at which the bounds cut the distribution, 0 to 1."""
+        """Quantiles at which the bounds cut the distribution, 0 to 1.
+
+        With a step it is cut half a step beyond a bound; without a bound, `TAIL` from 0 or 1.
+        """
         half = (self.step or 0.0) / 2
         bottom, top = TAIL, 1.0 - TAIL
         if self.low is not None:

@@ -33,7 +33,7 @@ class _Node:
     edges: list["_Edge"] = field(default_factory=list)
     """Values that the next parameter can have in this state."""
     count: int = 0
-    """Number of points that lead through this state, counted from here on."""
+    """Number of ways to complete a point from this state on."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _Edge:
     value: Any
     """Value of the parameter, or one of the equivalent ones."""
     times: int
-    """Number of values that lead to this state."""
+    """Number of the parameter's values that this edge stands for."""
     node: _Node
     """State that the value leads to."""
 
@@ -111,9 +111,10 @@ class Points:
     # ---- counting ---------------------------------------------------------------------------
 
     def _forward(self) -> list[list[_Node]]:
-        """Build the states before each parameter, with links to those that may follow; return them.
+        """Build and return the lists of states before each parameter and, as the last, at the end.
 
-        Raises BadSpace if there are more than `MOST_STATES`.
+        The states have edges to those that may follow. Raises BadSpace if there are more than
+        `MOST_STATES` edges.
         """
         layers, states = [[self._root]], 0
         for position, name in enumerate(self._names):
@@ -134,10 +135,10 @@ class Points:
     def _edges(
         self, position: int, name: str, node: _Node, following: dict[str, _Node]
     ) -> list[_Edge]:
-        """Return the edges from a state, one for each alternative of parameter `name`.
+        """Return the edges from a state, one for each of `_alternatives` that is not forbidden.
 
-        `position` is the parameter's index. `following` collects the states that they lead to, by
-        their values in JSON.
+        `name` is the next parameter and `position` its index. The states that the edges lead to are
+        added to `following`, by their values in JSON; equal ones become one.
         """
         edges = []
         for value, times in self._alternatives(name, node.values):
@@ -194,9 +195,9 @@ _ABSENT = object()
 
 
 def _order(space: Space) -> list[str]:
-    """Return all names, those that others need as early as possible.
+    """Return all names, each after those that it needs, and as soon after them as possible.
 
-    So the others' values need not be remembered.
+    So few values must be remembered at a time. Otherwise the order is that of the file.
     """
     positions = {name: position for position, name in enumerate(space.parameters)}
     sorter = TopologicalSorter({name: space.parameters[name].needs for name in positions})

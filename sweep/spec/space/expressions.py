@@ -279,7 +279,10 @@ def _build_right_side(node: ast.expr) -> Evaluator:
 
 
 def _build_test(node: ast.expr) -> Evaluator:
-    """Compile a node whose value must be true or false; otherwise ExpressionError is raised."""
+    """Compile a node whose value must be true or false.
+
+    The returned function raises ExpressionError for another value.
+    """
     evaluate = _build(node)
 
     def test(values: Mapping[str, Any]) -> bool:
@@ -294,7 +297,10 @@ def _build_test(node: ast.expr) -> Evaluator:
 
 
 def _build_number(node: ast.expr) -> Evaluator:
-    """Compile a node whose value must be a number; otherwise ExpressionError is raised."""
+    """Compile a node whose value must be a number; true and false count as 1 and 0.
+
+    The returned function raises ExpressionError for another value.
+    """
     evaluate = _build(node)
 
     def number(values: Mapping[str, Any]) -> int | float:
@@ -333,7 +339,11 @@ def _power(base: float, exponent: float) -> Any:
 
 
 def _call(function: str, *numbers: Any) -> Any:
-    """Call a function such as ``sqrt`` with numbers; ExpressionError if it cannot round so."""
+    """Return the value of a function such as ``sqrt`` of numbers.
+
+    Raises ExpressionError if ``round`` is to keep digits other than 0 to 17, and the errors of the
+    function itself, such as ValueError for the root of -1.
+    """
     if function == "round" and len(numbers) == 2 and numbers[1] not in _DIGITS:
         raise ExpressionError(f"rounds to {numbers[1]} digits; expected 0 to {_DIGITS[-1]}")
     return (getattr(math, function, None) or getattr(builtins, function))(*numbers)

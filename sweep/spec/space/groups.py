@@ -103,9 +103,10 @@ class _Walk:
             )
 
     def _group_members(self, item: Any, path: KeyPath) -> tuple[KeyPath, Mapping[str, Any]] | None:
-        """Return the path from a group to its members, and the members.
+        """Return the path from a group to its members, and the members, name → description.
 
-        Returns None if `item` is a parameter.
+        The path is ``("parameters",)`` or empty. Returns None if `item` is a parameter. Raises
+        BadSpace as `_named_members` does.
         """
         if not isinstance(item, Mapping):
             return None
@@ -118,7 +119,7 @@ class _Walk:
     def _named_members(self, item: Mapping[str, Any], path: KeyPath) -> Mapping[str, Any]:
         """Return the members below a group's key ``parameters``.
 
-        Raises BadSpace for other keys next to it.
+        Raises BadSpace if there are none, and for keys next to it except ``when``.
         """
         for word in item:
             if word not in ("parameters", "when"):

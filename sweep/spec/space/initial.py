@@ -23,7 +23,8 @@ MOST_CELLS = 1000
 def space_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Space:
     """Return the space in which the searched trial `index`, from 0, has its given settings pinned.
 
-    These are its entry of `initial`, or its combination of ``grid`` values.
+    These are its entry of `initial`, in which ``grid`` parameters that it lacks have their first
+    values; after the last entry, the trials take the combinations of ``grid`` values in turn.
     """
     return next(spaces_of(space, initial, index))
 
@@ -63,8 +64,8 @@ def spaces_of_suggestion(
 ) -> Iterator[Space]:
     """Yield spaces in which a user's suggested settings are pinned.
 
-    Parameters with ``grid`` that are not suggested have the values of the searched trial `index`,
-    then of those after it.
+    `settings` has dotted names. Parameters with ``grid`` that are not suggested have the values of
+    the searched trial `index`, then of those after it, one space for each combination.
     """
     for one in spaces_of(space, (), max(0, index - len(initial))):
         yield one.pin(settings)

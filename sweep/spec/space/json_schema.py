@@ -73,9 +73,9 @@ def space(
 
     Args:
         definitions: name of a setting that the trainable has → schema of its parameter.
-        patterns: regular expressions of further names.
-        open_: True if any other name is allowed as well; without it, only those that begin with an
-            underscore.
+        patterns: regular expressions of further names, which fit the whole name.
+        open_: True if any name is allowed, whatever `patterns` are; without it, only these and
+            names that begin with an underscore.
     """
     below = [NAME.pattern] if open_ else ["_.*", *patterns]
     return {
@@ -87,7 +87,10 @@ def space(
 
 
 def of_setting(values: Schema) -> Schema:
-    """Return the schema of a parameter in ``space`` for a setting with values of this schema."""
+    """Return the schema of a parameter in ``space`` for a setting with values of this schema.
+
+    It applies to a fixed value and to the values of a list, but not to the bounds of a range.
+    """
     return {
         "allOf": [ref(PARAMETER)],
         "if": {"type": "object"},

@@ -53,7 +53,10 @@ class OneOf(_ParentCondition):
     """Values of which the parameter has one."""
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the condition holds for `values`, name → value, the parent's included."""
+        """Return whether the condition holds for `values`, name → value.
+
+        1 equals 1.0 and True. Raises KeyError without a value of `parent`.
+        """
         return any(are_equal(values[self.parent], value) for value in self.values)
 
     def describe(self) -> str:
@@ -71,9 +74,10 @@ class Compared(_ParentCondition):
     """Number, or for ``==`` and ``!=`` any value, that is compared with the parameter's."""
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the condition holds for `values`, name → value, the parent's included.
+        """Return whether the condition holds for `values`, name → value.
 
-        An order, such as ``<``, does not hold for a value that is no number.
+        An order, such as ``<``, does not hold for a value that is no number. Raises KeyError
+        without a value of `parent`.
         """
         value = values[self.parent]
         ordered = self.sign not in ("==", "!=")
@@ -103,7 +107,8 @@ def hold(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
 def read_conditions(raw: Any, path: KeyPath, source: Source) -> tuple[Condition, ...]:
     """Parse the conditions that `raw` at `path` of the spec describes; all of them must hold.
 
-    Raises BadSpace if `raw` is not valid.
+    `raw` is the text of one expression, or parameter → value, list of values, or comparisons such
+    as ``{">": 2}``. Raises BadSpace if it is not valid, but does not check names.
     """
     if isinstance(raw, str):
         return (_read_expression(raw, path, source),)
@@ -141,7 +146,10 @@ def _read_parent(parent: str, condition: Any, path: KeyPath, source: Source) -> 
 
 
 def _read_comparison(parent: str, sign: str, bound: Any, path: KeyPath, source: Source) -> Compared:
-    """Parse one comparison with a parameter; BadSpace if its sign or bound is not valid."""
+    """Parse one comparison with a parameter; BadSpace if its sign or bound is not valid.
+
+    The bound must be a number, except for ``==`` and ``!=``.
+    """
     if sign not in SIGNS:
         raise source.refuse((*path, sign), sign, f"one of {' '.join(SIGNS)}", nearest(sign, SIGNS))
     number = isinstance(bound, int | float) and not isinstance(bound, bool)
@@ -172,7 +180,7 @@ class Parameter:
     """One parameter of a search space."""
 
     name: str
-    """Dotted name, which is that of a setting of the trainable."""
+    """Dotted name, which is that of a setting of the trainable unless it is `hidden`."""
     role: Domain | Fixed | Derived
     """Domain of a searched parameter; a fixed value or an expression for others."""
     when: tuple[Condition, ...] = ()

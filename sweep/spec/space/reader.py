@@ -359,7 +359,8 @@ def _read_choice(reading: Reading) -> Choice:
 def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
     """Return the weights below the keyword `word`, one for each of `count` values.
 
-    Raises BadSpace if they are not valid.
+    Each must be from 1e-12 to 1e12, and probabilities must have the sum 1; they are returned as
+    they are. Raises BadSpace if they are not valid.
     """
     weights = reading.raw[word]
     if not isinstance(weights, list | tuple) or len(weights) != count:
@@ -427,9 +428,9 @@ WORDS = frozenset({*_READERS, "distribution", "values"})
 
 
 def number_problem(value: Any) -> str:
-    """Return a description of allowed numbers if `value` is no finite number.
+    """Return a description of allowed numbers if `value` is not allowed, else an empty text.
 
-    It is empty if it is one.
+    Finite floats and integers within ±2**53 are; booleans are not.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "a number"
@@ -439,7 +440,10 @@ def number_problem(value: Any) -> str:
 
 
 def integer_problem(value: Any) -> str:
-    """Return a description of allowed integers if `value` is none of them; empty if it is one."""
+    """Return a description of allowed integers if `value` is not allowed, else an empty text.
+
+    Integers within ±2**53 are; booleans and whole floats are not.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_INT:
         return "a whole number within ±2**53, written without a point"
     return ""

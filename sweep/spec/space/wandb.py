@@ -147,7 +147,7 @@ def _power(raw: Mapping[str, Any], word: str, source: Source) -> float:
 
 
 def _check_exponents(raw: Mapping[str, Any], bounds: list[float], source: Source) -> None:
-    """Raise BadSpace if the exponents ``min`` and ``max`` look like values themselves.
+    """Raise BadSpace if the exponents ``min`` and ``max`` look like values: both above 0, up to 1.
 
     `bounds` are the numbers that they would mean.
     """
