@@ -45,7 +45,11 @@ _IN_QUERY = re.compile(
 
 
 def without_password(text: str) -> str:
-    """Return `text` with the users, passwords and secrets of URLs in it replaced by ``***``."""
+    """Return `text` with the users, passwords and secrets of URLs in it replaced by ``***``.
+
+    Secrets are values in a query whose names contain ``token``, ``passw``, ``key`` or a like word.
+    Whatever lies between ``://`` and the last ``@`` of a word counts as user and password.
+    """
     return _USERINFO.sub("***@", _IN_QUERY.sub(r"\1***", text))  # a secret may hold an @ too
 
 
@@ -80,7 +84,8 @@ def shorten_message(text: str) -> str:
 class SweepError(Exception):
     """Base of all errors that this package raises.
 
-    Characters that cannot be printed are escaped.
+    In its message, characters that cannot be printed are escaped. One of more than `LONGEST`
+    characters is cut in the middle.
     """
 
     exit_code: ClassVar[int] = 5
@@ -98,7 +103,7 @@ class SweepError(Exception):
 
 
 class UsageError(SweepError):
-    """Mistake of the user; shown as one line without a traceback, and nothing was written."""
+    """Mistake of the user; a command shows its message without a traceback."""
 
     exit_code = 2
 
@@ -271,7 +276,8 @@ class Gathering:
     def run(self, function: Callable[[], T], *reads: str) -> T | None:
         """Return the result of `function`, unless a top-level key in `reads` has a mistake.
 
-        Returns None if the function was not called or raised a UsageError, which is added.
+        Returns None if the function was not called or raised a UsageError. That error is added, and
+        the first of `reads` joins `refused`.
         """
         if not self._refused.intersection(reads):
             with self.collect(reads[0] if reads else ""):
@@ -461,7 +467,10 @@ class Source:
     """Sentences for the user about how the text was read."""
 
     def sub_source(self, *parts: str | int) -> "Source":
-        """Return the source of a part of this one, to which paths are then relative."""
+        """Return the source of the part at the keys and indices `parts`, without remarks.
+
+        Paths are then relative to that part.
+        """
         return Source(self.file, self.marks, (*self.prefix, *parts))
 
     def locate(self, path: KeyPath) -> Place:

@@ -49,7 +49,7 @@ class PickledTrainable:
 
 
 def is_of_script(name: str) -> bool:
-    """Return whether a trainable's name in a spec says that it comes from a script or notebook."""
+    """Return whether a trainable's name in a spec is that of a script's: ``__main__:name``."""
     return name.startswith(f"{SCRIPT}:")
 
 
@@ -57,7 +57,8 @@ def name_of(trainable: object) -> str:
     """Return the name of a trainable for a spec.
 
     It is ``package.module:Name``, or ``__main__:name`` if other processes cannot import it by such
-    a path. Characters that no identifier has are left out of that name.
+    a path. Characters that no identifier has are left out of that name, which is ``trainable`` if
+    the rest is no identifier.
     """
     name = name_of_function(trainable)
     if (
@@ -110,7 +111,7 @@ def _qualname(value: object) -> str:
 
 
 def newest(folder: Path, sweep_id: str) -> PickledTrainable | None:
-    """Return the newest trainable in the folder of a sweep's pickled trainables.
+    """Return the file with the highest number in the folder of a sweep's pickled trainables.
 
     `sweep_id` is put into the result, to be checked when that is loaded. Returns None if there is
     no file.

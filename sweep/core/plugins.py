@@ -41,9 +41,9 @@ def names(package: str) -> list[str]:
 
 
 def raised_by(error: Exception) -> str:
-    """Return a text that names the user's plugin and method that raised an error.
+    """Return the user's plugin and method that raised an error, as noted by `Kind.calling`.
 
-    Returns an empty text if none did.
+    For example ``plan() of the scheduler 'mine:Scheduler'``; empty if no plugin raised it.
     """
     notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(_RAISED_BY))
     return next(notes, "").removeprefix(_RAISED_BY)
@@ -60,9 +60,9 @@ def add_paths(paths: Iterable[str]) -> None:
 
 
 def _hiding(module: str, paths: Iterable[str]) -> str:
-    """Return a text that names the file that is imported instead of a module in `paths`.
+    """Return `` (FILE, which comes before …)`` if FILE is imported instead of a module in `paths`.
 
-    Returns an empty text if there is none, or if `module` is inside a package.
+    Returns an empty text if none hides it, or if `module` is inside a package.
     """
     top, _, below = module.partition(".")
     origin = importing.module_origin(top)
@@ -95,7 +95,7 @@ class Kind(Generic[T]):
     def is_installed(self, name: str) -> bool:
         """Return whether a built-in plugin or an entry point has this name.
 
-        Such a plugin is no code of a sweep.
+        Its code belongs to an installed package, not to the author of a spec.
         """
         return self.is_shipped(name) or name in importing.entry_points(self.package)
 
