@@ -96,9 +96,9 @@ def read_mapping(value: object, place: str) -> dict[str, Any]:
 def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
     """Build a spec from the arguments of `sweep.run`, and check it; return it with its YAML text.
 
-    If ``space`` is a file or the name of a shipped spec, the other arguments replace its keys.
-    Otherwise a spec without a name is called after its trainable and the local time. The trainable
-    is imported; nothing is written.
+    If ``space`` is a file or the name of a shipped spec, the other arguments replace its keys, and
+    a spec without a name is called after the file. Otherwise it is called after its trainable and
+    the local time. The trainable is imported; nothing is written.
 
     Raises:
         UsageError: an argument is wrong; the message lists all mistakes.

@@ -345,9 +345,10 @@ class Sweep:
     def curves(self) -> "DataFrame":
         """Return the metric of every trial: one row per trial, seed and iteration.
 
-        Columns: ``trial``, ``seed_index`` (from 0), ``iteration``, and the results that the
-        scheduler counts and that are compared, under their own names. If results were lost with a
-        process, a column ``unsaved`` is true for them. Test seeds are left out.
+        Columns: ``trial``, ``seed_index`` (from 0), ``iteration``, the result in which the
+        scheduler measures training, such as ``timesteps_total``, and the metric. These two have
+        their own names. If results were lost with a process, a column ``unsaved`` is true for them.
+        Test seeds are left out.
         """
         from pandas import DataFrame
 

@@ -43,7 +43,10 @@ LAST_COLUMNS = ("parent", "reason")
 
 
 def result_row(row: overview.Data) -> dict[str, Any]:
-    """Return a trial's data as a row of `Sweep.results`, with one column for each setting."""
+    """Return a trial's data as a row of `Sweep.results`: column → value.
+
+    `row` is one of the ``trials`` that `overview.results` returns.
+    """
     first = {key: row[key] for key in FIRST_COLUMNS}
     first |= {f"config.{name}": value for name, value in row["settings"].items()}
     taken = {*first, *LAST_COLUMNS}
