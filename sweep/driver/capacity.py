@@ -36,8 +36,9 @@ INLINE = "inline"
 def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) -> tuple[str, ...]:
     """Return the names of the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES.
 
-    Without that variable, they are numbers, one for each GPU in the folder `listed`. `environment`
-    has the environment variables. The tuple is empty if there are no GPUs.
+    The first invalid name in it, such as ``-1``, and all after it are left out. Without that
+    variable, they are numbers, one for each GPU in the folder `listed`. `environment` has the
+    environment variables. The tuple is empty if there are no GPUs.
     """
     if (visible := environment.get(VISIBLE)) is not None:
         named = (name.strip() for name in visible.split(","))
@@ -98,7 +99,9 @@ def most_at_once(
 
 
 def allow_files(slots: int, pool: str) -> None:
-    """Raise this process's limit of open files, if too low, to what `slots` slots of a pool need.
+    """Raise this process's limit of open files, if too low for `slots` slots of a pool.
+
+    The new limit is twice what they need, or the system's hard limit if that is lower.
 
     A driver that runs out of files can neither write nor end its workers nor report it. `pool` is
     the pool's name; slots in this process or on a cluster need no files.
@@ -152,7 +155,8 @@ def gpu_variables(
     """Return the environment variable that selects the GPUs of slot `slot`, counted from 0.
 
     It is empty if the spec requests no GPU. Slots beyond the number of devices begin again with the
-    first. `devices` are the names of the available GPUs; None to detect them.
+    first. `devices` are the names of the available GPUs; None to detect them. A spec with
+    `machine.gpu` uses that many: the first ones, or further ones named by their numbers.
     """
     wants = spec.resources.gpu
     if not wants:

@@ -37,7 +37,7 @@ class DriverContext:
     folder: Folder
     """Folder of the sweep."""
     ledger: Ledger
-    """Ledger of the sweep; only this driver writes to it."""
+    """Ledger of the sweep; only this driver appends events to it."""
     history: History
     """History so far; the driver adds each event that it records."""
     scheduler: Scheduler
@@ -72,7 +72,7 @@ class DriverContext:
     def slice_spec(self, opened: Opened) -> SliceSpec:
         """Return the message that tells a worker all about the slice that `opened` begins.
 
-        The trial's folder is created. Results are read from the ledger if ``stop.plateau`` is on
+        The replica's folder is created. Results are read from the ledger if ``stop.plateau`` is on
         another result than the metric.
         """
         spec, folder = self.spec, self.folder

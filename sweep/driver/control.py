@@ -53,7 +53,7 @@ class Response:
     ends_driver: bool = False
     """True if the driver has to end as after Ctrl-C."""
     jobs: int | None = None
-    """New number of slots of the pool, or None."""
+    """New number of slots of the pool; None to keep it."""
 
 
 @dataclass(frozen=True)
@@ -256,10 +256,10 @@ class RequestHandler:
         confirmation: str,
         moves: Sequence[Moved] = (),
     ) -> Response:
-        """Return the response that holds `trials` until the user releases them.
+        """Return the response that sets the hold of `trials`, so that none of them continues.
 
-        `hold` is the kind of the hold, `confirmation` the text of the answer, and `moves` are
-        events for trials that wait. Running trials save and end.
+        `hold` is STOP or PAUSE, `confirmation` the text of the answer, such as ``paused``, and
+        `moves` are events for trials that wait. Slices of running trials have to save and end.
         """
         running = tuple(t.number for t in trials if t.status is Status.RUNNING)
         numbers = tuple(trial.number for trial in trials)
@@ -294,10 +294,11 @@ class RequestHandler:
 def pending_limit_changes(
     history: History, requests: Sequence[Request]
 ) -> tuple[list[LimitsChanged], dict[int, Answer]]:
-    """Decide on earlier `sweep set` requests that no driver has handled yet.
+    """Decide on the `sweep set` requests among `requests`, which no driver has handled yet.
 
-    Returns the changes of limits as events, and the number of each request → its answer. Trials
-    that were pruned at the sweep's end are not yet brought back.
+    Returns the changes of limits as events, and the number of each request → its answer. A request
+    with a number of slots is refused. Trials that were pruned at the sweep's end are not yet
+    brought back.
     """
     handler = RequestHandler(history, driven=False)
     decided = {r.number: handler.decide(r) for r in requests if r.verb is Verb.SET}

@@ -144,8 +144,9 @@ def slice_end_event(
 ) -> Closed:
     """Return the event that ends a slice: its results, and the replica's new status with a reason.
 
-    After a crash, a lost process or a refused checkpoint the replica is PAUSED, to be tried again,
-    or FAILED if no retry is left. `dropped` are the digests of checkpoints to delete.
+    A replica that is done is COMPLETED, one past a limit STOPPED, a diverged one PRUNED or FAILED
+    by ``limits.not_finite``, and one that crashed or lost its process FAILED if no retry is left.
+    All others are PAUSED. `dropped` are the digests of checkpoints to delete.
     """
     if outcome.end is End.CRASHED:
         status, reason = _judge_crashed(replica, outcome, limits.max_failures)
@@ -245,7 +246,10 @@ def _refusing_place(error: str) -> str:
 
 
 def withdrawal_event(replica: Replica, reason: str) -> Closed:
-    """Return the event that interrupts a replica's newest slice, without results or failure."""
+    """Return the event that ends a replica's newest slice as if it had never run.
+
+    It has no results, counts as no failure, and leaves the replica PAUSED.
+    """
     at = (replica.trial, replica.index, replica.slices - 1)
     nothing = SliceOutcome(*at, End.INTERRUPTED, replica.iteration)
     return _closed_event(replica, nothing, Status.PAUSED, reason, ())
@@ -362,7 +366,8 @@ def _judge_crashed(
 def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
     """Return a note with the reported names if a replica has never reported the metric.
 
-    It is empty if the metric was reported, or the slice ended by its time or a request.
+    It is empty if the metric was reported, or the slice has no results, or ended by its time or a
+    request.
     """
     metric = replica.objective.metric
     rows = outcome.rows
@@ -522,8 +527,8 @@ def outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOu
     """Return the event that ends a slice, with the size of its replica's log in bytes.
 
     `future` is done: it has the outcome of the slice, or the error that ended its process. With an
-    error, results and checkpoints come from the slice's journal, and the intact checkpoints are
-    adopted under other names.
+    error, results and checkpoints come from the slice's journal, and checkpoints that are intact on
+    disk get other names.
     """
     folder = context.folder.trial(opened.trial, opened.replica)
     return replace(_outcome_event(context, opened, future), log=log_size(folder))

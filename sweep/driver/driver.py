@@ -102,9 +102,10 @@ class Driver:
             self.context.folder.stop_file(self.history.term).touch()
 
     def end_at_once(self) -> None:
-        """End the driver without waiting for slices; in an inline pool it raises KeyboardInterrupt.
+        """Ask to stop like `ask_to_stop`, and make the next turn the last, whatever still runs.
 
-        May be called in a signal handler.
+        In a pool that runs slices in this process it raises KeyboardInterrupt, which ends the
+        slice. May be called in a signal handler.
         """
         self._ends_at_once = True
         self.ask_to_stop()
@@ -124,6 +125,7 @@ class Driver:
                 saved is saved.
             UnknownMetric: no trial has the metric; everything is saved.
             SweepLocked: another process has taken the sweep; nothing was written since.
+            UsageError: a plan of the scheduler is not valid; nothing is saved or recorded for it.
         """
         for _ in self.turns():
             pass
@@ -164,9 +166,10 @@ class Driver:
     def _advance(self) -> bool:
         """Answer users' requests, decide, and queue new slices.
 
-        Returns whether the driver is done. After a request to stop it only drops queued slices; it
-        is done when no slice runs, or after `GRACE_S` seconds. Nothing new is queued while the
-        sweep is paused.
+        Returns whether the driver is done: no slice runs, and none was queued or the search is
+        over. After a request to stop, queued slices are dropped, and it is done when no slice runs,
+        after `GRACE_S` seconds, or at once after `end_at_once`. While the sweep is paused nothing
+        new is queued, and the driver is not done.
         """
         if not self._is_stopping:
             self._handle_requests()

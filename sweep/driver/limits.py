@@ -117,12 +117,15 @@ class BudgetTracker:
 
 
 def cpu_hours(history: History, spec: SweepSpec) -> float:
-    """Return the hours of training of all trials, multiplied by the processor cores of a trial."""
+    """Return the hours of training of all trials, multiplied by the cores that the spec gives one.
+
+    The final evaluation's tests do not count.
+    """
     return history.total(_trained_seconds) * spec.resources.cpu / 3600
 
 
 def timesteps(history: History) -> float:
-    """Return the number of environment steps of all trials."""
+    """Return the number of environment steps of all trials, without tests of a final evaluation."""
     return history.total(_steps)
 
 
@@ -157,7 +160,10 @@ def _check_target(history: History, target: float) -> Iterator[str]:
 
 
 def check_changed_budget(history: History, budget: Mapping[str, float | None]) -> None:
-    """Raise BadConfig if a new `budget.settled` can never be reached in this sweep."""
+    """Raise BadConfig for a ``settled`` in `budget` if trials are not ranked by expected scores.
+
+    It could then never be reached. `budget` maps keys of the spec's budget to new limits.
+    """
     settled = budget.get("settled")
     if settled is not None and not is_by_expectation(history.objective):
         hint = "it has objectives, constraints or an aggregate in addition to the expected score"
@@ -259,9 +265,9 @@ def _cheapest_first(history: History) -> Iterator["_Deletable"]:
 
 
 def _cheapest_key(trial: Trial) -> Entry | None:
-    """Return a sort key of a trial, its cheapest checkpoint that it does not need to continue.
+    """Return the `CostKey` of the cheapest checkpoint that a trial does not need to continue.
 
-    Returns None if the trial has no such checkpoint.
+    The trial's number follows it as the last element. Returns None without such a checkpoint.
     """
     replicas = (*trial.replicas, *trial.test_replicas)
     spare = [_Deletable(replica, _needed_to_continue(trial, replica)) for replica in replicas]
@@ -290,7 +296,7 @@ class _Deletable:
 
     @property
     def cost_key(self) -> CostKey:
-        """Sort key of the checkpoint that is cheapest to recompute."""
+        """Sort key of the checkpoint that is cheapest to recompute; `left` must not be empty."""
         seconds, iteration, _ = self.left[0]
         return seconds, self.replica.trial, self.replica.index, iteration
 
@@ -337,8 +343,8 @@ def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
 def _needed_to_continue(trial: Trial, replica: Replica) -> set[str]:
     """Return the digests of the checkpoints that a replica itself needs to continue.
 
-    A running replica needs all of them, since its slice may use any; a test that has ended needs
-    none.
+    It needs its newest `ALWAYS_KEPT` and its best. A running one needs all, since its slice may use
+    any; one that cannot continue, such as a test that has ended, needs none.
     """
     if replica.status is Status.RUNNING:
         return set(replica.checkpoints)
@@ -377,7 +383,10 @@ class _DriverClock:
         self._now = 0.0
 
     def now(self) -> float:
-        """Return the seconds since the clock was created, without suspensions of the driver."""
+        """Return the seconds since the clock was created, without suspensions of the driver.
+
+        Of the time between two calls, at most `PAUSE_S` seconds count.
+        """
         seen = time.monotonic()
         self._now += min(seen - self._seen, PAUSE_S)
         self._seen = seen
@@ -480,8 +489,9 @@ class Guard:
     ) -> Iterator[SweepError]:
         """Yield the error for each limit that a slice exceeds.
 
-        `pid` is None before its process has started; `used` is the memory of that process in bytes.
-        `now` is the time on the `_DriverClock`, in seconds.
+        `limits.trial_s` is exceeded only if the iteration does not end within the `GRACE` either.
+        `pid` is None before its process has started; `used` is the memory of that process in bytes,
+        0 if it was not measured. `now` is the time on the `_DriverClock`, in seconds.
         """
         limits = self._limits
         if limits.trial_s is not None and observation.trained_s is not None:

@@ -200,7 +200,7 @@ class Launch:
     jobs_given: bool = False
     """True if a user chose the number of slots, now or for an earlier driver."""
     say: Callable[[str], None] = lambda _text: None
-    """Function that shows a message to the user before the driver starts."""
+    """Function that shows the user messages of the launch, and of the deletions at its end."""
     resolved: Resolved | None = None
     """Spec with its plugins, from the sweep's creation a moment ago; None to resolve it again."""
     trainable: type[Trainable] | None = None
@@ -386,7 +386,8 @@ def _interruption_events(
 ) -> list[Closed]:
     """Return the events that interrupt the slices which an earlier driver left running.
 
-    Intact checkpoints of these slices are adopted under other names.
+    They have the results and checkpoints of the slices' journals. Checkpoints that are intact on
+    disk get other names.
     """
     running = [*history.replicas(Status.RUNNING), *history.test_replicas(Status.RUNNING)]
     left = (reports.lost_outcome(stored, ledger, replica) for replica in running)

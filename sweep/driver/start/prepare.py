@@ -57,7 +57,7 @@ def prepare(
         space: a path, or the bare name of a shipped search space. Modules are searched beside the
             file, then in the current folder.
         overrides: changes of the spec's keys, as by ``--set``.
-        parsed: called with the spec before its plugins are searched.
+        parsed: called with the spec before its plugins are resolved, unless it has mistakes.
         root: folder in which a sweep will be created; a name from the file then gets a number if it
             is taken.
 
@@ -102,7 +102,7 @@ def prepare_text(
         paths: folders in which modules are searched after all installed packages.
         trainable: the trainable that the spec names, if already loaded.
         source: place in which the overrides were given, for the comments.
-        parsed: called with the spec before its plugins are searched.
+        parsed: called with the spec before its plugins are resolved, unless it has mistakes.
         name: name of the sweep if the text has none.
         remark: a remark about that name for the user.
     """
@@ -343,7 +343,8 @@ def _shadow_remarks(resolved: Resolved) -> Iterator[str]:
 def _folder_of(file: Path) -> Path:
     """Return the folder in which the module or package of a file was found.
 
-    A module of Python's own program has no file but a word, such as "built-in", and so no folder.
+    For a package, this is the folder that contains the package's. A relative path is returned as it
+    is, since a module of Python's own program has no file but a word, such as "built-in".
     """
     if not file.is_absolute():
         return file
@@ -454,9 +455,9 @@ def slots_of_resumed(
 ) -> tuple[int, bool]:
     """Return the number of trials that train at once in a resumed sweep; and if a user chose it.
 
-    It is the previous number unless `jobs` asks for another one. If no user ever chose it and the
-    total number `trials` grows, it is computed again from the processor cores. `paths` are folders
-    in which modules are searched.
+    It is the previous number unless `jobs` asks for another one. If no user ever chose it, it is
+    computed again by `slots` when the total number `trials` grows, or the present or previous pool
+    is a cluster. `paths` are folders in which modules are searched.
     """
     given = jobs is not None or history.jobs_given
     more = not given and trials is not None and trials > history.wanted

@@ -100,7 +100,7 @@ class _Sender(threading.Thread):
         super().__init__(name=f"outbox-{name}", daemon=True)
         self.tracker_name = name
         self.sent_all = False
-        """True if the tracker has everything that was recorded before `finish`."""
+        """True once the thread ends because the tracker has all events recorded before `finish`."""
         self._path = path
         self._tracker = tracker
         self._say = say
@@ -194,8 +194,8 @@ class _Sender(threading.Thread):
 
 
 def longest_wait(failures: int) -> float:
-    """Return the longest wait in seconds after this many failures in a row.
+    """Return the longest wait in seconds after `failures` (from 1) in a row.
 
-    It doubles with each.
+    It is `FIRST_RETRY_S` at first, and doubles with each up to `LONGEST_RETRY_S`.
     """
     return min(LONGEST_RETRY_S, FIRST_RETRY_S * math.pow(2.0, min(failures - 1, 20)))
