@@ -236,9 +236,9 @@ class Folder:
             raise
 
     def _refuse_a_name_in_other_case(self) -> None:
-        """Raise UsageError if another sweep's name differs only in upper and lower case.
+        """Raise UsageError if a name in the root differs only in upper and lower case.
 
-        Not every disk can hold both.
+        Not every disk can hold both. The name may be that of any file or folder.
         """
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in (path.name for path in self.root.iterdir()):
@@ -270,9 +270,9 @@ class Folder:
 
 
 def free_name(root: Path, name: str) -> str:
-    """Return `name`, or the first of ``name-2``, ``name-3``, … that no sweep in `root` has.
+    """Return `name`, or the first of ``name-2``, ``name-3``, … that nothing in `root` has.
 
-    Names that differ only in upper and lower case count as the same.
+    Other files and folders count like sweeps, and upper and lower case are not told apart.
     """
     taken: set[str] = set()
     with contextlib.suppress(OSError):  # the root is created, or refused, later

@@ -85,7 +85,8 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Name of an installed package → its version."""
     source: str = ""
-    """SHA-256 of the trainable's source file, in hexadecimal digits; empty if it has none."""
+    """SHA-256 in hexadecimal digits of the trainable's source file, or of the code of a script's
+    trainable; empty if it has no file."""
     processor: str = ""
     """Model name of the processor."""
     paths: tuple[str, ...] = ()
@@ -222,7 +223,8 @@ class Ledger:
             SweepLocked: another driver has taken the sweep; nothing was written.
             IllegalMove: a replica may not change from its status to the new one; nothing was
                 written.
-            StorageError: the database refused (disk full, locked); nothing was written.
+            StorageError: the database refused (disk full, locked); nothing was written. After
+                `Interrupted`, which is one, all events may have been written or none.
         """
         wrote: list[Recorded] = []
 

@@ -175,7 +175,8 @@ def read_pointer(path: Path) -> Pointer:
     """Return the address of a ledger from the signed file at `path`.
 
     Raises:
-        UsageError: the file holds something else, or was signed by another person and not trusted.
+        UsageError: the file cannot be read, holds something else, or is neither signed by this user
+            nor trusted.
     """
     try:
         content = signed.read(path)

@@ -22,9 +22,10 @@ _MOST = 65536
 
 
 def write(path: Path, contents: Mapping[str, Any]) -> None:
-    """Write a mapping as JSON to `path`, atomically, signed with the user's key if there is one.
+    """Write a mapping as JSON to `path`, atomically, signed with this user's key.
 
-    Raises OSError if the disk refused.
+    A key file is made if there is none; if that fails, the mapping is written unsigned. Replaces
+    an existing file. Raises OSError if the disk refused.
     """
     trust = signing.user_trust_if_possible()
     content = json.dumps(contents if trust is None else signing.sign(contents, trust)).encode()
