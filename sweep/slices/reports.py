@@ -39,7 +39,7 @@ class JournalReading:
     source: int | None = None
     """Number of the iteration after which the slice started; None until that is read."""
     upto: int = 0
-    """Number of the iteration of the last result read."""
+    """Number of the iteration of the last result read; before the first, that of `source`, or 0."""
     skipped: tuple[str, ...] = ()
     """Message for each checkpoint that is lost and was passed over at the start."""
     saved: list[Saved] = field(default_factory=list)
@@ -147,8 +147,9 @@ class Reports:
 def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceOutcome:
     """Return an outcome for the newest slice of a replica, whose process or driver died.
 
-    Its results come from its journal, or from the ledger if that has more. Its checkpoints are
-    those that are intact; they are adopted under other names and made to survive a power cut.
+    The outcome's `end` is LOST. Its results come from its journal, or from the ledger if that has
+    more. Its checkpoints are those of the journal that are intact on disk; they get other names and
+    are made to survive a power cut. With object storage all are taken, unchecked.
     """
     number = replica.slices - 1
     reading = JournalReading(_journal_path(stored.folder, replica.trial, replica.index, number))

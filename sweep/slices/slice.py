@@ -227,7 +227,8 @@ class RealSlice(Stretch):
         self.noted_at = 0.0
         self.looked_at = -math.inf
         self.best = -math.inf
-        """Best value of the metric of a checkpoint, times the metric's sign; -inf before one."""
+        """Best value of the metric at any iteration that could be saved, and of checkpoints from
+        before the slice, times the metric's sign; -inf before one."""
 
     # ---- start ------------------------------------------------------------------------------
 

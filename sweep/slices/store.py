@@ -443,9 +443,9 @@ class SweepStore:
             self._deleter = None
 
     def list_sizes(self) -> Mapping[str, int]:
-        """Return the name → bytes of all files of the sweep in object storage.
+        """Return path → bytes of all files in the sweep's folder in object storage.
 
-        The dict is empty if the sweep has no object storage.
+        Paths are relative to that folder. The mapping is empty if the sweep has no object storage.
         """
         return Remote(self.url).sizes() if self.url else {}
 
