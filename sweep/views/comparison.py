@@ -52,6 +52,10 @@ def _measure(sweep: Sweep) -> str:
 def compare(sweeps: Sequence[Sweep]) -> Data:
     """Return several sweeps side by side: a row of results for each, and the settings to compare.
 
+    ``sweeps`` has the rows, in the order given. ``settings`` lists the names of the compared
+    settings, and ``shared`` those among them that all sweeps search; ``metric`` and ``mode`` are
+    those of all.
+
     Raises:
         UsageError: a sweep is named twice, or has another metric or mode than the first.
     """
@@ -68,7 +72,12 @@ def compare(sweeps: Sequence[Sweep]) -> Data:
 
 
 def _row(sweep: Sweep, names: Sequence[str]) -> Data:
-    """Return the results of one sweep, with value and kind of the settings `names`."""
+    """Return the results of one sweep: the keys of `COLUMNS`, ``settings`` and ``kinds``.
+
+    ``kinds`` maps each of `names` to ``searched``, ``computed``, ``fixed``, ``inactive`` or
+    ``absent``, and ``settings`` those of the first three kinds to their values. Entries about the
+    best trial are None if no trial has a score.
+    """
     history, best = sweep.history, sweep.history.best
     found = overview.row(best, history) if best else {}
     cells = {name: _cell(sweep, best, name) for name in names}
@@ -90,7 +99,11 @@ def _row(sweep: Sweep, names: Sequence[str]) -> Data:
 
 
 def _names(sweeps: Sequence[Sweep]) -> tuple[list[str], list[str]]:
-    """Return the settings that all sweeps search, and the others that are worth comparing."""
+    """Return names of the settings that all sweeps search, and of others that are compared.
+
+    The others are searched by some, computed by an expression of the space, or fixed and not the
+    same in all sweeps.
+    """
     searched = list(dict.fromkeys(name for sweep in sweeps for name in sweep.spec.space.searched))
     shared = [
         name for name in searched if all(name in sweep.spec.space.searched for sweep in sweeps)
@@ -168,7 +181,10 @@ def _leaves(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def setting(row: Mapping[str, Any], name: str) -> str:
-    """Return a setting in a sweep's row as text, with its kind in brackets unless searched."""
+    """Return a setting in a sweep's row of `compare` as text, with its kind in brackets.
+
+    A searched one has no kind; an absent one is `ABSENT`, an inactive one only ``inactive``.
+    """
     kind = row["kinds"][name]
     if kind == "absent":
         return formatting.ABSENT
@@ -179,7 +195,10 @@ def setting(row: Mapping[str, Any], name: str) -> str:
 
 
 def different_scores(data: Mapping[str, Any]) -> str:
-    """Return a sentence that warns if the sweeps' scores are computed differently, or ""."""
+    """Return a sentence that warns if the sweeps' scores are computed differently; empty if not.
+
+    `data` is that of `compare`; score and aggregate of each sweep's spec are compared.
+    """
     ways: dict[str, list[str]] = {}
     for row in data["sweeps"]:
         way = f"score: {_written(row['score_of'])}, aggregate: {_written(row['aggregate'])}"

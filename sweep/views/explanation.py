@@ -66,8 +66,10 @@ def explain(sweep: Sweep, number: int) -> Data:
 
 
 def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
-    """Yield the decisions about a trial in order, each with its event, time, reason and evidence.
+    """Yield the decisions about a trial in order.
 
+    Each has ``event`` (its number), ``at`` (seconds since 1970), the texts ``what`` and ``why``,
+    and the numbers that were compared, as ``facts`` and ``tables`` (see `_numbers`).
     Successive equal ones, as about several seeds, are one. Changes of the space after the trial
     began are included; tests, and slices that only continue to the same goal, are left out.
     """
@@ -131,10 +133,11 @@ def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
 
 
 def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
-    """Split a decision's evidence into single values by name, and tables.
+    """Split a decision's evidence (name → value or list) into single values by name, and tables.
 
-    A table has successive lists of equal length as columns; empty ones are left out. Numbers that
-    are not finite become None.
+    A table is a dict of ``columns``, names, and ``rows``, lists of cells. Its columns are
+    successive lists of equal length; empty tables are left out. Numbers that are not finite become
+    None.
     """
     facts: Data = {}
     tables: list[Data] = []
@@ -156,7 +159,9 @@ def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
 def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
     """Return evidence of the trial's present rank at the highest rung that it reached.
 
-    Returns None if it reached none, or has not reported the metric.
+    The keys are ``facts`` and ``tables`` (see `_numbers`), and ``interpolated``, true if a shown
+    score is interpolated between results before and after the rung. Returns None if the trial
+    reached no rung, or has not reported the metric.
     """
     reached = [level for level in sweep.aim.levels if trial.reached(level)]
     if not reached or not trial.is_known:
@@ -180,8 +185,10 @@ def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
 def schedule(sweep: Sweep, choice: str) -> Data:
     """Return the settings of a trial and its ancestors over time, oldest first.
 
-    Each has its start in units of `time_attr`. `choice` is ``best`` or a trial's number as text.
-    Raises UsageError if there is no such trial.
+    ``schedule`` lists the steps: ``from`` (the start in units of `time_attr`), ``trial`` and the
+    searched ``settings``. The other keys are ``name``, ``trial``, ``metric``, ``score`` and
+    ``time_attr``. `choice` is ``best`` or a trial's number as text. Raises UsageError if there is
+    no such trial.
     """
     history = sweep.history
     trial = overview.asked_trial(history, sweep.folder, choice)

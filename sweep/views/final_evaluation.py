@@ -26,7 +26,10 @@ Data = dict[str, Any]
 def report(sweep: Sweep) -> Data | None:
     """Return the results of all tested trials, the search's best first; None if none was tested.
 
-    The comparison is between the first two that have two scores each; None if there are no two.
+    ``trials`` has a row for each (`_test_row`). ``comparison`` (`_compare`) is between the first
+    two with two scores each; None if there are no two. ``seeds``, ``asked`` (numbers of trials) and
+    ``wanted`` (number of tests) are those of the newest final evaluation, of whose tests ``done``
+    have ended. ``estimates`` is the kind of aggregate.
     """
     history = sweep.history
     tested = [trial for trial in history.ranked() if trial.test_replicas]
@@ -70,7 +73,9 @@ def progress_text(history: History, final_evaluation: FinalEvaluationBegan) -> s
 def _test_row(trial: Trial, seed: int) -> Data:
     """Return scores of a trial under test seeds with their interval.
 
-    The interval is None with fewer than two scores. `seed` is for its bootstrap.
+    ``estimate`` has ``value``, ``low`` and ``high``; it is None with fewer than two scores.
+    ``score`` is that of the search, ``scores`` those of the tests; ``ended`` is the number of ended
+    tests, of which ``without_score`` have none. `seed` is for the interval's bootstrap.
     """
     scored, aggregate = scores(trial), trial.objective.aggregate
     ended = sum(test.status in FINISHED for test in trial.test_replicas)
@@ -102,7 +107,8 @@ def _estimate(aggregate: Aggregate) -> str:
 def _compare(first: Trial, second: Trial) -> Data:
     """Return the probability that a run of the first trial beats one of the second.
 
-    It is computed from test scores, and has an interval.
+    It is computed from test scores: ``value`` with its interval ``low`` to ``high``. ``first`` and
+    ``second`` are the trials' numbers.
     """
     sign = first.objective.sign
     better, worse = ([sign * score for score in scores(trial)] for trial in (first, second))

@@ -126,8 +126,9 @@ def read(folder: Folder, curves: bool = True) -> Sweep:
 
     Without `curves`, results are not read, which takes a tenth of the time. They are read still if
     the metric was changed, or an event lacks the sums of its results. Code that the sweep names is
-    not imported. Raises UsageError if one of its files is a link, and DamagedLedger if the ledger
-    cannot be read.
+    not imported. Raises UsageError if one of its files is a link or the ledger's tables are of
+    another revision, DamagedLedger if its contents are not valid, and StorageError if it cannot be
+    read.
     """
     folder.require_plain()
     with _paused_collector(), contextlib.closing(Ledger(folder.ledger)) as ledger:

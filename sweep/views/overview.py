@@ -41,9 +41,10 @@ Data = dict[str, Any]
 
 
 def replica_row(replica: Replica, sweep_seed: int) -> Data:
-    """Return seed, status with its reason, score and iterations of one replica of a trial.
+    """Return data of one replica of a trial.
 
-    `sweep_seed` is the spec's seed, from which the replica's follows.
+    The keys are ``seed_index``, ``name``, ``seed``, ``status``, ``score``, ``iterations`` and
+    ``reason``. `sweep_seed` is the spec's seed, from which the replica's follows.
     """
     return {
         "seed_index": replica.index,
@@ -95,9 +96,10 @@ def _suggested(event: Created, sweep: Sweep, searcher: str) -> str:
 
 
 def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
-    """Return the decision about trial `number` in an event, with its time and reason.
+    """Return the decision about trial `number` that an event records.
 
-    Returns None for an event that is not about the trial.
+    The keys are ``event`` (its number), ``term``, ``at`` (seconds since 1970), and the texts
+    ``what`` and ``why``. Returns None for an event that is not about the trial.
     """
     event = record.event
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
@@ -172,6 +174,8 @@ def overview(sweep: Sweep, now: float) -> Data:
 def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     """Return the data of `sweep status`: counts, running trials, best trial, time left.
 
+    It has the keys of `overview` and more. Running trials are listed, and times are known, only
+    while a driver runs and is not paused.
     `notes` are those of running trials' progress files; `now` is the time in seconds since 1970.
     """
     testing = sweep.history.final_evaluation is not None and sweep.state in DRIVEN
@@ -214,7 +218,10 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
 
 
 def changes(sweep: Sweep) -> list[Data]:
-    """Return the changes of space and stopping criteria since the creation, oldest first."""
+    """Return the changes of space and stopping criteria since the creation, oldest first.
+
+    Each has the fields of `Change`, and its sentence as ``text``.
+    """
     return [{**asdict(change), "text": change.text} for change in sweep.changes]
 
 
@@ -223,6 +230,8 @@ def running_replica(
 ) -> Data:
     """Return the data of a running replica, from its progress note or else from the ledger.
 
+    ``time`` and ``goal`` are in units of `time_attr`, the latter None for the end of training.
+    ``seconds`` is the training time in the ledger, plus the time since the last sign of life.
     `last_trained_at` is the time of its last sign of life, `now` the present time, both in seconds
     since 1970; None if unknown.
     """
@@ -280,6 +289,10 @@ def trial_record(trial: Trial) -> Data:
 def row(trial: Trial, history: History) -> Data:
     """Return scores, status and settings of one trial, for a table of results.
 
+    ``settings`` are the searched ones, ``config`` all; ``scores`` has one for each compared seed,
+    and ``unsaved`` is the number of results that were lost. With several objectives or constraints
+    it also has the keys of `other_results`.
+
     If a trial began from a checkpoint of another, as a population's child does, ``iterations`` and
     ``steps`` are those that its networks were trained for, including the other trial's up to there;
     ``own_steps`` are those after it, which a budget counts.
@@ -312,7 +325,11 @@ def author(suggestion: Suggested) -> str:
 
 
 def other_results(trial: Trial) -> Data:
-    """Return a trial's scores in the further objectives, and the constraints that it violates."""
+    """Return a trial's further scores and violations.
+
+    ``objectives`` maps each further objective to the score in it; ``breaks`` lists the names of the
+    violated constraints.
+    """
     objective = trial.objective
     scores = zip(objective.objectives, trial.other_scores, strict=True)
     limits = zip(objective.constraints, trial.violations, strict=True)
@@ -507,7 +524,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
 
 
 def _band(trial: Trial) -> list[Data]:
-    """Return mean, least and greatest value of a trial's seeds at each iteration that all have.
+    """Return ``mean``, ``least`` and ``greatest`` of a trial's seeds at each ``iteration`` of all.
 
     Seeds that are catching up are left out; the list is empty with one seed.
     """
@@ -563,7 +580,7 @@ def summary(history: History, name: str) -> Data:
 
 
 def _first_error(history: History) -> Data | None:
-    """Return the first trial and the reason for its end if all trials failed; else None."""
+    """Return ``trial`` and ``reason`` of the first replica if all trials failed; else None."""
     if not history.trials or history.count(Status.FAILED) < len(history.trials):
         return None
     first = min(history.all_replicas, key=lambda replica: (replica.trial, replica.index))
@@ -583,9 +600,10 @@ def ended_count(history: History) -> int:
 
 
 def best_so_far(history: History) -> Data | None:
-    """Return number, scores and settings of the best trial; None if no trial has a score.
+    """Return data of the best trial; None if no trial has a score.
 
-    With several objectives also its other scores, and the numbers of the trials on the front.
+    The keys are ``trial``, ``score``, ``expected``, ``expected_error`` and ``settings``; with
+    several objectives also ``objectives``, name → score, and ``front``, numbers of trials.
     """
     best = history.best
     if best is None:

@@ -58,7 +58,10 @@ def scheduler_of(ledger: Ledger) -> schedulers.Scheduler | UnloadedScheduler:
 
 
 def spec_of(ledger: Ledger) -> SweepSpec:
-    """Return a sweep's spec with its present space, metric and stopping criteria."""
+    """Return a sweep's spec with its present space, metric and stopping criteria.
+
+    Raises DamagedLedger if the ledger has no valid spec.
+    """
     spec = original_spec(ledger)
     changed: dict[str, object] = {}
     replaced, measured = ledger.newest(SpaceChanged.kind), ledger.newest(MetricChanged.kind)
