@@ -224,20 +224,24 @@ def status(data: Data) -> RenderableType:
 
 
 def exhausted_line(data: Data) -> list[Text]:
-    """Return a line with the reason why the space has no more points; nothing if it has some."""
+    """Return a line with the reason why the space has no more points; nothing if it has some.
+
+    The reason is the entry ``exhausted`` of `data`.
+    """
     reason = data["exhausted"]
     return [Text(f"nothing is left to search: {printable(reason)}")] if reason else []
 
 
 def change_lines(changes: Sequence[Data]) -> list[Text]:
-    """Return a line for each change of the space or of the stopping criteria."""
+    """Return a line for each of `changes`, the data of `overview.changes`."""
     return [Text(printable(change["text"])) for change in changes]
 
 
 def progress_line(data: Data) -> str:
     """Return one line: trials by status, share of the work done, slots, time left.
 
-    Parts that are unknown are left out, and so is the share once the sweep has finished.
+    `data` is that of `overview.status`. Unknown parts are left out, and so is the share once the
+    sweep has finished.
     """
     jobs = ""
     if data["jobs"] is not None:
@@ -259,7 +263,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
-    """Return the table of running trials, one row each.
+    """Return the table of running trials, one row each; `rows` are of `overview.running_replica`.
 
     `metric` and `time_attr` are the sweep's. If the latter is not the iteration, goals are shown
     with the value reached so far. Names of a cluster's workers get a column if there are any.
@@ -287,7 +291,10 @@ def _goal_cell(row: Data, counted: bool) -> str:
 
 
 def best_lines(best: Data) -> list[Text]:
-    """Return a line about the best trial so far; with several objectives, one about the front."""
+    """Return a line about the best trial so far; with several objectives, one about the front.
+
+    `best` is the data of `overview.best_so_far`.
+    """
     others = "".join(
         f", {printable(path)} {formatting.number(value)}"
         for path, value in best.get("objectives", {}).items()
@@ -336,7 +343,7 @@ def front_line(front: Sequence[int] | None) -> list[Text]:
 
 
 def ranking(rows: Sequence[Data], settings: str) -> Table:
-    """Return a table of trials in the given order.
+    """Return a table of trials in the given order; `rows` are those of `overview.row`.
 
     Columns such as objectives, seeds or unsaved results appear only if a row has any. `settings`
     says how the column of settings reacts to a lack of room: ``cut`` or ``wrap``.
@@ -383,7 +390,8 @@ def _other_score(path: str, row: Data) -> str:
 def summary(data: Data, python: bool = False) -> RenderableType:
     """Render the end of `sweep run` and `sweep resume`: result, best trials, next commands.
 
-    If `python`, advice is given as calls in Python.
+    `data` is that of `train.summary`. If `python`, advice on retrying failed trials or adding some
+    is given as calls in Python.
     """
     name = printable(data["name"])
     ended = (
@@ -411,7 +419,10 @@ def summary(data: Data, python: bool = False) -> RenderableType:
 
 
 def has_no_score(data: Data) -> bool:
-    """Return true if a sweep with at least one trial has finished, and none has a score."""
+    """Return true if a sweep with at least one trial has finished, and none has a score.
+
+    `data` is that of `train.summary`.
+    """
     return bool(data["outcome"] == "finished" and data["counts"] and not data["top"])
 
 
@@ -544,7 +555,10 @@ def _curve_colour(drawing: Curves, place: int) -> str:
 
 
 def comparison(data: Data) -> RenderableType:
-    """Render `sweep results` for several sweeps: their best trials and these trials' settings."""
+    """Render `sweep results` for several sweeps: their best trials and these trials' settings.
+
+    `data` is that of `comparison.compare`. A warning is added if scores are computed differently.
+    """
     shown: list[RenderableType] = [
         Text(f"{printable(data['metric'])} ({data['mode']}), the best trial of each sweep"),
         Text(),

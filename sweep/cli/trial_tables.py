@@ -27,7 +27,11 @@ from trainables.errors import printable
 
 
 def final_evaluation_remarks(data: Data) -> Iterator[str]:
-    """Yield lines on the expected score, the seeds and the final evaluation of the best trial."""
+    """Yield lines on the expected score, the seeds and the final evaluation of the best trial.
+
+    `data` is that of `overview.best`. Without a final evaluation, the last line may say that there
+    is no luck in scores, or name the command that tests a trial with one seed.
+    """
     several = [formatting.number(score) for score in data["scores"]]
     yield from _pick_lines(data)
     if len(several) > 1:
@@ -324,7 +328,7 @@ def explanation(data: Data) -> RenderableType:
 def _front_text(facts: Data) -> str:
     """Return words for a trial's front at a rung, and how many trials continue there.
 
-    It is empty if neither is known.
+    `facts` is the evidence of its rank (`explanation.explain`). It is empty if neither is known.
     """
     front, text = facts.get("front"), ""
     if front is not None:
@@ -347,7 +351,7 @@ _HEADINGS = {
 
 
 def _numbers_table(data: Data) -> RenderableType:
-    """Return the table of numbers in a decision's evidence."""
+    """Return the table of numbers in a decision's evidence: `data` has ``columns`` and ``rows``."""
     columns: list[Column] = [
         (_heading(name), "r", partial(_cell, place)) for place, name in enumerate(data["columns"])
     ]
