@@ -137,9 +137,10 @@ class LaneDQN(LaneTrainer, DQN):
         return {**super().choose(settings, inspection), "native_vector_env": False}
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return name → part that checkpoints contain, as DQN does, with a new `LaneReplay`.
+        """Return name → part that checkpoints contain, as DQN does.
 
-        It becomes the trainer's `replay`.
+        Of these, ``replay`` is a new `LaneReplay`, which the trainer's attribute `replay` becomes,
+        too.
         """
         parts, of = super().make_parts(), self.settings
         gamma = None if self.n_step else of.gamma
@@ -231,8 +232,9 @@ class LaneDQN(LaneTrainer, DQN):
     def _waiting(self) -> Step:
         """Return the steps whose n-step transitions are incomplete, as the program's arrays (K, N).
 
-        Places without a step have `NO_STEP` as ``t``; that is all of them without n-step
-        transitions, or if the stored steps are of another number of environments.
+        They are the last of the K rows. Rows without a step have `NO_STEP` as ``t``; that is all of
+        them without n-step transitions, or if the stored steps are of another number of
+        environments than N.
         """
         shape = self.shape
         none = no_steps(shape.waiting, shape.num_envs, self.lane_env.features)

@@ -38,7 +38,8 @@ class Shape(lanes.Shape):
     )
 
     layers: tuple[str, ...]
-    """Names of the network's layers, from input to output."""
+    """Names of the network's layers from input to output, such as ``trunk.dense.0``, ``head.0`` and
+    ``head.1``."""
     batch: int
     """Rows of one update, B."""
     places: int
@@ -146,7 +147,7 @@ class Outcome(NamedTuple):
     """Statistics of one trial's iteration, by round."""
 
     sums: Array
-    """Sums of `STATS` over the updates, (R, 3)."""
+    """Sums of loss, mean value and gradient norm (`STATS`) over each round's updates, (R, 3)."""
     updates: Array
     """Number of updates, (R,) int32."""
     finished: Finished
@@ -221,9 +222,10 @@ def _tick(
 def _collect(
     shape: Shape, settings: Settings, lane: Lane, epsilon: Array, key: Array
 ) -> tuple[Lane, Stepped]:
-    """Step the environments T times and add the transitions to the replay.
+    """Step the environments T times, ε-greedily, and add complete transitions to the replay.
 
-    Returns the trial's state and the outcomes of the steps (T, N, …).
+    Their observations are not filtered. The latest K steps are kept for transitions that are not
+    complete. Returns the trial's state and the outcomes of the steps (T, N, …).
     """
     env, times = shape.make_env(), (shape.steps, shape.num_envs)
     keys = random.split(key, 3)
@@ -296,7 +298,7 @@ class _Learning(NamedTuple):
     target: Weights
     """Weights of the target network."""
     sums: Array
-    """Sums of `STATS` over all updates so far, (3,)."""
+    """Sums of loss, mean value and gradient norm over all updates so far, (3,)."""
     is_finite: Array
     """False if a loss or gradient was not finite, (); then nothing is updated any more."""
 

@@ -125,7 +125,7 @@ def scale_rewards(
 def as_counted(observed: Any, shape: tuple[int, ...]) -> RunningStatistics:
     """Return the statistics of a filter of rows of this shape, (D,) or (), as the program's arrays.
 
-    They are those of no rows if the filter `observed` is no `MeanStdFilter`.
+    They are those of no rows (count and mean 0, variance 1) if `observed` is no `MeanStdFilter`.
     """
     if not isinstance(observed, MeanStdFilter) or not observed.row_count:
         return RunningStatistics(

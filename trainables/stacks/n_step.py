@@ -69,8 +69,8 @@ def join(held: Step, new: Step, steps: Array, gamma: Array) -> tuple[Step, Trans
         gamma: discount per step, ().
 
     Returns:
-        The latest K steps; a transition for each of the W rows; flags (W, N), True for transitions
-        that are complete and were not returned before.
+        The latest K of all W = K + T steps; a transition (W, N, …) that begins at each step; flags
+        (W, N), True for transitions that are complete and were not returned before.
     """
     rows = Step(*(jnp.concatenate(pair) for pair in zip(held, new, strict=True)))
     most, (count, num_envs) = len(held.t) + 1, rows.t.shape

@@ -82,9 +82,10 @@ class LanePPO(LaneTrainer, PPO):
         return self.shape_of(self.settings)
 
     def more_environment_arrays(self) -> dict[str, Array]:
-        """Return initial values of arrays that are saved with the environments: zeros.
+        """Return name → initial value, zeros, of arrays that are saved with the environments.
 
-        They are the matrices of state-dependent noise, their age, and discounted returns.
+        They are the ``matrices`` of state-dependent noise, their ``age`` in steps, and
+        ``discounted``, the discounted return of each environment's episode.
         """
         return {
             "matrices": np.zeros(self._noise_shape, np.float32),

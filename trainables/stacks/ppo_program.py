@@ -177,7 +177,8 @@ class Outcome(NamedTuple):
     """Statistics of one trial's iteration, by round."""
 
     stats: Array
-    """Means of `STATS` over the minibatches, (R, 5)."""
+    """Means over each round's minibatches of policy loss, value loss, entropy, KL divergence and
+    fraction of clipped rows, (R, 5)."""
     norms: Array
     """Mean norm of the gradients before clipping, (R,)."""
     explained: Array
@@ -440,7 +441,11 @@ def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _
 def _loss(
     weights: Weights, shape: Shape, settings: Settings, rates: Rates, rows: _Row
 ) -> tuple[Array, Array]:
-    """Return the loss () of a minibatch, and its parts (5,) as `STATS` names them."""
+    """Return the loss () of a minibatch, and the measurements (5,) that `STATS` names.
+
+    They are policy loss, value loss, entropy, KL divergence and fraction of clipped rows; the
+    loss weights the second and third by the coefficients of `settings` and `rates`.
+    """
     units = _hidden(shape, settings, weights, "actor", rows.observations)
     head = _last(shape, weights, "actor", units)
     logp, entropies = _logp_and_entropies(settings, weights, units, head, rows.actions)
@@ -468,7 +473,7 @@ class _Learning(NamedTuple):
     order: Array
     """Order of the rows in this epoch, (B,) int32."""
     sums: Array
-    """Sums of `STATS` over all minibatches so far, (5,)."""
+    """Sums of the measurements that `_loss` returns over all minibatches so far, (5,)."""
     norms: Array
     """Sum of the gradients' norms, ()."""
     kl: Array
