@@ -156,7 +156,10 @@ class ModelConfig(Settings):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        """Return the settings; raises ValueError if a key that is set has no effect with others."""
+        """Return the settings; raises ValueError if a key that is set has no effect with others.
+
+        Examples are ``hidden`` with ``custom_model``, and ``lstm_cell_size`` without ``use_lstm``.
+        """
         given = self.custom_model is not None
         why = "with custom_model, which has its own layers" if given else "without custom_model"
         for key in KEYS_OF_BUILT_IN_NETWORKS if given else ("custom_model_config",):
@@ -226,7 +229,10 @@ class OptimizerConfig(Settings):
 
     @model_validator(mode="after")
     def _check_optimizer_keys(self) -> Self:
-        """Return the settings; raises ValueError if one is set that this optimiser lacks."""
+        """Return the settings; raises ValueError for one that this optimiser does not read.
+
+        The default value is always allowed.
+        """
         for key, names in OF_SOME.items():
             default = type(self).model_fields[key].default
             if self.name not in names and getattr(self, key) != default:

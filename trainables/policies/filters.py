@@ -322,7 +322,7 @@ class RewardScaler:
     def __call__(
         self, rewards: Array, has_ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Count a step's rewards (N,) with `count`; return them as `MeanStdFilter.scale` of `stat`.
+        """Count a step's rewards (N,) with `count`; return them divided by the deviation, clipped.
 
         Where `has_ended` (N,) is True the episode ends with this step; where `skipped` (N,) is
         True the reward is not counted.

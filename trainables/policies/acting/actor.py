@@ -223,8 +223,9 @@ class Actor:
     def single_env_decider(self, draws: np.random.Generator) -> Decider | None:
         """Return an object that chooses one environment's actions faster than `act`.
 
-        `draws` is the stream that `prepare_draws` returned. Returns None if the networks or actions
-        are of a kind for which there is no such object, or `draws` is for several environments.
+        `draws` is the stream that `prepare_draws` returned. Returns None unless it holds numbers
+        for one environment with one choice per action, the class is `Actor` itself, and
+        observations are vectors without an action mask.
         """
         plain = type(self) is Actor and self._takes_vectors and not self._masks
         if not plain or not isinstance(draws, PredrawnChoices):
@@ -235,8 +236,9 @@ class Actor:
     def vector_env_decider(self, draws: np.random.Generator) -> VectorEnvDecider | None:
         """Return an object that chooses the actions of N environments faster than `act`.
 
-        `draws` is the stream that `prepare_draws` returned. Returns None if the networks or actions
-        are of a kind for which there is no such object.
+        `draws` is the stream that `prepare_draws` returned. Returns None unless it holds numbers
+        for one choice or for real numbers per action, the class is `Actor` itself, and observations
+        are vectors.
         """
         plain = type(self) is Actor and self._takes_vectors
         if not plain or not isinstance(draws, PredrawnChoices | PredrawnReals):

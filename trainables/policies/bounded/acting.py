@@ -157,8 +157,8 @@ class BoundedActor(Actor):
     ) -> Array:
         """Return the network's outputs (N, …) with each row's perturbed weights.
 
-        `head` (N, …) are the outputs without noise; the noise's size is adapted, when due, to how
-        far the actions differ. `stream` draws noise for new episodes.
+        `head` (N, …) are the outputs without noise. Every `adaptation_freq` steps the noise's size
+        is adapted to how far the actions differ. `stream` draws noise for new episodes.
         """
         layers = [*self._layers, (self._heads["actor.weight"][None], self._head_bias[None])]
         used: dict[str, Array] = {}
@@ -209,8 +209,8 @@ class WarmUpSampling(StochasticSampling):
     def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Any, Array]:
         """Return choices (N,) and their log-probabilities (N,), drawn from logits `head` (N, A).
 
-        Without a stream they are the best choices. In the warm-up both are those of the uniform
-        distribution. `log_std` is not used.
+        Without a stream they are the best choices. With one, in the warm-up, choices are drawn
+        uniformly, with their log-probabilities in the uniform distribution. `log_std` is not used.
         """
         warm = stream is not None and self._timesteps < self._warm_up_steps
         return super().draw(np.zeros_like(head) if warm else head, log_std, stream)
@@ -427,7 +427,7 @@ class StateDependentNoise(BoundedExploration):
         """Return exploring actions (N, K) from -1 to 1.
 
         `head` has means (N, K), then hidden units (N, H); `log_std` (H, K) are the log standard
-        deviations of the random matrices, of which those that are due are drawn from `stream`.
+        deviations of the random matrices, which are drawn from `stream` every `sample_freq` steps.
         """
         noise = self._matrices.noise(head[:, self._width :], log_std, stream)
         tried: Array = np.tanh(self.means(head) + noise)

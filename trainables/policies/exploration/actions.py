@@ -338,7 +338,7 @@ class StateDependentSampling(StochasticSampling):
         """Return vectors (N, G) and their log-probabilities (N,); the means without a stream.
 
         `head` has the means (N, G), then hidden units (N, H). `log_std` (H, G) are the log standard
-        deviations of the random matrices, of which those that are due are drawn from `stream`.
+        deviations of the random matrices, which are drawn from `stream` every `every` steps.
         """
         means, units = head[:, : len(self._reals)], head[:, len(self._reals) :]
         variance = np.square(units) @ np.exp(2 * log_std) + np.float32(LEAST_VARIANCE)

@@ -53,6 +53,7 @@ def export(
     copied beside it as `formats.READER`.
 
     Args:
+        policy: learning policy, whose `onnx_graph` is written.
         inference: the trainer's own policy for acting, with which the file is compared.
         recent: preprocessed observations (n, *S) from training; zeros are used if there are none.
         folder: folder of the file, which is made if it does not exist.
@@ -315,9 +316,10 @@ def _tolerance(numbers: Array) -> float:
 
 
 def _unambiguous_rows(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
-    """Return flags (n,), True for rows in which no second choice is as probable as the best one.
+    """Return flags (n,), True for rows in which rounding cannot change the best choice.
 
-    `head` (n, …) are the actor's outputs. Other rows may differ by rounding alone.
+    There the highest logit of each column of choices leads by more than 2 · `TOLERANCE`. All are
+    True without choices. `head` (n, …) are the actor's outputs.
     """
     grid, absent = choice_grid(layout)
     if not grid.size or grid.shape[1] == 1:

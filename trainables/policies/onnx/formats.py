@@ -36,11 +36,11 @@ _SHAPE_INPUTS = {
 
 
 def load_model(path: Path) -> Run:
-    """Return the policy in a file as a function; the suffix of the file's name decides its format.
+    """Return the policy in a file as a function: inputs by name → outputs by name, each (N, …).
 
-    Other suffixes than ``.safetensors`` and ``.pt2`` stand for ONNX. Loading a program of
-    torch.export may run code that it contains. Raises ValueError if a safetensors file holds no
-    graph, or an unknown operation.
+    The suffix of the file's name decides its format; other suffixes than ``.safetensors`` and
+    ``.pt2`` stand for ONNX. Loading a program of torch.export may run code that it contains. Raises
+    ValueError if a safetensors file holds no graph, or an unknown operation.
     """
     if path.suffix == ".safetensors":
         return plain.load(path)

@@ -63,7 +63,7 @@ class OwnDistribution:
 
     @classmethod
     def of(cls, path: str, space: spaces.Space[Any]) -> "OwnDistribution":
-        """Load the class at `path`, and ask it for its number of inputs for `space`.
+        """Return the distribution at `path`; its class says its number of inputs for `space`.
 
         Raises:
             ConfigError: the class cannot be loaded, or its `num_inputs` returns no positive

@@ -138,7 +138,7 @@ class QActor(Actor):
 
         It draws from `draws`, with the current weights and ε. Returns None unless the network is
         plain (neither noisy nor dueling, and without distributions of values), observations are
-        vectors without an action mask, and `explore` is True and epsilon-greedy.
+        vectors without an action mask, `explore` is True, and there is no parameter noise.
         """
         of, greedy = self._architecture, self._greedy
         plain = type(self) is QActor and self._takes_vectors and not self._masks
@@ -192,8 +192,9 @@ class QActor(Actor):
     ) -> NDArray[Any]:
         """Return the best choices (N,), each with its row's own perturbed weights.
 
-        With convolutions the shared layers are not perturbed. The size of the noise is adapted,
-        when due, to how far the choices' probabilities differ from those without noise.
+        With convolutions the shared layers are not perturbed. Every `adaptation_freq` steps the
+        size of the noise is adapted to how far a softmax of the values differs from that of the
+        values without noise.
         """
         flat = self._trunk is None
         used = {n: w for n, w in self._weights.items() if flat or not n.startswith("trunk.")}
