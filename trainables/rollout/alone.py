@@ -94,6 +94,7 @@ class RolloutWorker(worker.RolloutWorker):
         settings: trainer settings about environments, sampling and filters, by name:
             ``rollout_fragment_length``, ``num_envs_per_worker``, ``batch_mode``, ``horizon``,
             ``observation_filter``, ``env_config``, ``callbacks`` and others.
+            ``native_vector_env`` is false unless it is given.
 
     Raises:
         ConfigError: an unknown setting, or a policy that does not fit the environment.
@@ -213,7 +214,7 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
         return AgentsSpec
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
-        """Return the worker's specification, as the base class does.
+        """Return the worker's specification, as the base class does; it has no policies yet.
 
         Raises ConfigError also for settings that several agents do not support.
         """
@@ -288,10 +289,11 @@ def _policy_spaces(
     agents: Mapping[str, EnvSpaces],
     mapping: Binding,
 ) -> EnvSpaces:
-    """Return a policy's spaces: those of its `spec` if it has both, or else its first agent's.
+    """Return a policy's spaces: its `spec`'s if it has both, else those of its first agent.
 
-    `agents` is agent → spaces. Raises ConfigError if the spec lacks a space and no agent is mapped
-    to the policy, or if no policy can use the spec's spaces.
+    `agents` is agent → spaces; the policy's agents are those to which `mapping` assigns it. Raises
+    ConfigError if the spec lacks a space and there is no such agent, or if no policy can use the
+    spec's spaces.
     """
     if spec.observation_space is not None and spec.action_space is not None:
         return checked_spaces(environment, spec.observation_space, spec.action_space)

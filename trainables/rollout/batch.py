@@ -44,7 +44,8 @@ Each name maps to the shape and type of a row, or to the column that it resemble
 - ``unroll_id``: number of the run of rows to which the row belongs, unique in a trial: one for each
   environment and fragment, or for each whole episode; with several agents one for each stretch of
   an agent's consecutive rows in a fragment, unique within a policy
-- ``prev_actions``, ``prev_rewards``: those of the row before, 0 where an episode begins
+- ``prev_actions``, ``prev_rewards``: those of the row before, also if an earlier fragment has it;
+  0 where an episode begins
 - ``state_out``: the policy's memory after the step (``memory``, which every fragment of such a
   policy has, is the memory before it)
 """
@@ -65,18 +66,21 @@ class Fragment:
     environment's precision.
     """
     actions: Array
-    """(T, N) int64 choices or (T, N, K) rows, as the policy chose them, before clipping."""
+    """(T, N) int64 choices or (T, N, K) rows, as the policy chose them: before they are scaled to
+    the action space's bounds and clipped."""
     rewards: Array
     """(T, N) rewards for the learner, clipped and scaled as the settings say. For learners that
     store rows they are clipped but not scaled."""
     terminated: Array
     """(T, N) True where the episode ended by itself."""
     truncated: Array
-    """(T, N) True where the episode was cut off, so that its value is bootstrapped."""
+    """(T, N) True where the episode was cut off, so that its value is bootstrapped, or ended as its
+    environment failed; False where it also ended by itself."""
     valid: Array
     """(T, N) False where the row must not be learnt from.
 
-    Such rows are of faulty episodes, or have ``training_enabled: False`` in their info.
+    Such rows are no transitions (`autoreset`), are of faulty episodes, or have
+    ``training_enabled: False`` in their info.
     """
     autoreset: Array
     """(T, N) True where the row is not a transition and is not counted: the environment was only
@@ -84,7 +88,8 @@ class Fragment:
     """
     declared: Mapping[str, Array]
     """Columns of the actor, such as ``logp`` and ``values``, and requested columns; name →
-    (T, N, …)."""
+    (T, N, …). With a critic also ``final_<name>``, its values of the last observations of truncated
+    episodes, 0 in other rows."""
     last: Mapping[str, Array]
     """``last_<name>`` → (1, N, …): the actor's values of the observation after the last step, as
     ``last_values``, from which returns are bootstrapped. Empty without a critic, and in a slice
@@ -106,7 +111,7 @@ class Fragment:
 
     @property
     def columns(self) -> dict[str, Array]:
-        """All (T, N, …) columns by name."""
+        """All (T, N, …) columns by name, without `last`; the dict is new, the arrays are not."""
         base = {name: column for name, column in vars(self).items() if name not in NOT_COLUMNS}
         return {**base, **self.declared}
 
@@ -144,8 +149,9 @@ class Fragment:
     def split_by_episode(self) -> "list[Fragment]":
         """Return one fragment (L, 1) for each episode or piece of an episode, as views.
 
-        They are ordered by environment, then time. Rows that are not transitions are left out. Only
-        a piece that reaches the fragment's last step has entries in `last`.
+        They are ordered by environment, then time. Rows that are not transitions are left out, rows
+        that are not `valid` are kept. Only a piece that ends with the fragment has entries in
+        `last`.
         """
         pieces: list[Fragment] = []
         steps, envs = self.valid.shape
@@ -170,7 +176,10 @@ class Fragment:
 
     @classmethod
     def concat(cls, parts: "Sequence[Fragment]") -> "Fragment":
-        """Return parts of the same environments joined along time, with `last` of the last part."""
+        """Return parts of the same environments joined along time, copied.
+
+        There must be one part at least; `last` is that of the last part.
+        """
         joined = {n: np.concatenate([one[n] for one in parts]) for n in parts[0].columns}
         return cls.from_columns({**joined, **parts[-1].last})
 
@@ -182,8 +191,8 @@ class Fragment:
     def from_columns(cls, columns: Mapping[str, Array]) -> "Fragment":
         """Return a fragment of these arrays by name, as `arrays` returns them, without copying.
 
-        Names that begin with ``last_`` become entries of `last`. Raises KeyError if one of the
-        columns that every fragment has is missing.
+        Names that begin with ``last_`` become entries of `last`. Raises KeyError without one of the
+        columns that every fragment has: observations, actions, rewards and the four flags.
         """
         base = {one.name: columns[one.name] for one in fields(cls) if one.name not in NOT_COLUMNS}
         more = {name: column for name, column in columns.items() if name not in base}
@@ -278,7 +287,7 @@ class TrainBatch:
         return cls(**{name: np.concatenate(column) for name, column in columns.items()})
 
     def columns(self) -> dict[str, Array]:
-        """Return name → column (B, …), for a loss."""
+        """Return name → column (B, …), for a loss: the batch's own arrays."""
         return dict(vars(self))
 
     def select(self, valid: Array) -> "TrainBatch":
@@ -307,14 +316,15 @@ class Sample:
     """Episodes that ended, faulty ones too, in the order of their ends."""
     deltas: dict[str, Any]
     """``observation`` and ``reward`` → statistics that the filter of this name gathered since the
-    workers' filters were last synchronised."""
+    worker's previous sample; the trainer merges them into its own filters."""
     recent: Array
     """Latest raw observations (≤ 64, *S) of this iteration, before the filter; the newest last."""
     perf: Mapping[str, float] = field(default_factory=dict)
-    """Name → mean time of a part of the worker's steps, in milliseconds."""
+    """Mean milliseconds of the parts of the worker's steps, by result key such as
+    ``mean_inference_ms`` (`PerfStats.means`) and ``connector_metrics/<connector>_ms``."""
     trajectories: Sequence[list[Trajectory]] = ()
-    """For each fragment the rows of each episode; empty unless the callback
-    ``on_postprocess_traj`` needs them."""
+    """For each fragment the rows of each episode in it, for the callback ``on_postprocess_traj``;
+    empty without callbacks. With other callbacks alone its lists may be empty."""
     index: int = 0
     """Index of the worker."""
     is_late: bool = False
@@ -337,7 +347,8 @@ class Sample:
     def __getitem__(self, name: str) -> Array:
         """Return a column's rows (R, …) of all fragments, without rows that are not transitions.
 
-        Rows that are not `valid` are included. Raises KeyError for an unknown column.
+        Rows that are not `valid` are included. Raises KeyError for an unknown column, ValueError
+        without fragments.
         """
         return np.concatenate([rows(one[name])[~rows(one.autoreset)] for one in self.fragments])
 
@@ -380,7 +391,10 @@ class Sample:
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """Return a sample with the fragments and episodes of all parts, else equal to the last."""
+        """Return a sample with the fragments and episodes of all parts, else equal to the last.
+
+        So filter statistics, `recent` and `steps` of the other parts are lost.
+        """
         fragments = [fragment for one in parts for fragment in one.fragments]
         episodes = [episode for one in parts for episode in one.episodes]
         return replace(parts[-1], fragments=fragments, episodes=episodes)
@@ -460,10 +474,10 @@ class PackedSample:
 
 
 def as_data(sample: Sample | None) -> dict[str, Any] | None:
-    """Return a sample as plain data for a checkpoint; None for None.
+    """Return ``fragments`` (a list of name → array) and ``recent`` of a sample, for a checkpoint.
 
-    Used with the setting ``fake_sampler``, whose only sample is repeated. Only the fragments'
-    arrays and ``recent`` are kept.
+    They are copies; other fields are left out. Returns None for None. Used with the setting
+    ``fake_sampler``, whose only sample is repeated.
     """
     if sample is None:
         return None
@@ -481,7 +495,7 @@ def as_plain(column: Array) -> Any:
 def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
     """Return the sample of which `as_data` made plain data, with worker index `index`.
 
-    Returns None for None.
+    It has no episodes and no filter statistics. Returns None for None.
     """
     if data is None:
         return None

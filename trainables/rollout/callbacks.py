@@ -79,7 +79,8 @@ class Callbacks:
     def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
         """Act after the last step of the episode.
 
-        `error` is the exception of a faulty episode's environment, or None.
+        `error` is the exception of a faulty episode's environment, or None. It is not called for an
+        episode that the restore of a checkpoint drops.
         """
 
     def on_postprocess_traj(
@@ -91,29 +92,31 @@ class Callbacks:
         post_batch: dict[str, Any],
         all_pre_batches: dict[str, Any],
     ) -> None:
-        """Act in the trainer on one piece of an episode before its rows are learnt from.
+        """Act in the trainer on one piece of an episode, before it is learnt from or stored.
 
-        Trainers with advantages have computed them; trainers with a replay have not stored the rows
-        yet. Refused with several policies, stored experience, ``fake_sampler``, and an environment
-        that calls the trainer.
+        A trainer refuses it with several policies, ``data_parallel``, ``fake_sampler``, experience
+        that is read from files, and environments that call the trainer.
 
         Args:
             agent_id: always ``agent0``.
             episode: episode of the piece, as it was at the end of the fragment.
             pre_batch: column → array (rows, …) as sampled, a copy.
             post_batch: column → array (rows, …); changes written into the arrays are learnt from.
+                With advantages it has those and the value targets; with a replay the columns that
+                are stored.
             all_pre_batches: agent → (policy, the agent's pre_batch).
         """
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
-        """Act on the sample that a worker has collected, before it is sent or learnt from.
+        """Act, in the worker's process, on the sample that it collected, before it is sent.
 
         Its ``fragments`` and their arrays may be changed in place. With several agents it has
-        ``policy_batches``, policy → sample.
+        ``policy_batches``, policy → sample. With ``fake_sampler`` it is called for the first sample
+        only.
         """
 
     def on_train_result(self, *, trainer: Any, result: dict[str, Any]) -> None:
-        """Act on a complete result before it is logged; changes to `result` are logged."""
+        """Act, in the trainer's process, on a complete result; changes to `result` are logged."""
 
 
 #: Argument → its additional name in the dict that functions are given.
@@ -174,11 +177,14 @@ class Calls:
 
     @property
     def empty(self) -> bool:
-        """True if the source is a dict without any function."""
+        """True if the source is a dict without any function, such as phases that are all None."""
         return self._functions == {}
 
     def copy_with_state(self, state: Any) -> "Calls":
-        """Return new callbacks from the same source with a state that `get_state` returned."""
+        """Return new callbacks, with an object of their own, from the same source.
+
+        Their object gets `state`, which `get_state` returned.
+        """
         made = Calls(self._source)
         made.set_state(state)
         return made

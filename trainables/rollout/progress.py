@@ -98,7 +98,8 @@ class PerfStats:
     def connectors(self, seconds: Mapping[str, float]) -> dict[str, float]:
         """Return ``connector_metrics/<connector>_ms`` → mean milliseconds per step.
 
-        `seconds` is connector → total seconds in all steps so far.
+        `seconds` is connector → total seconds in all steps so far, so these are never moving
+        averages.
         """
         each = 1e3 / max(1, self._ticks)
         return {f"{PREFIX}{name}_ms": total * each for name, total in seconds.items()}
@@ -171,7 +172,7 @@ class Progress:
         """Worker → mean times of its latest sample."""
 
     def begin_iteration(self) -> None:
-        """Reset the counters of the iteration; totals and the latest episodes are kept."""
+        """Reset the counters of the iteration; totals, latest episodes and workers' times stay."""
         self._sampled = {}
         self._ended = []
         self._ages = []
@@ -211,9 +212,15 @@ class Progress:
     def collect(self, workers: Container[int] | None = None) -> dict[str, Any]:
         """Return the keys of this iteration's result about episodes, steps and times.
 
+        - over the latest episodes: the keys of `summarise` and `summarise_policies`, and
+          ``custom_metrics``
+        - of this iteration: ``hist_stats``, ``media``, ``num_faulty_episodes``,
+          ``num_late_metrics``, ``weights_age``, ``timesteps_this_iter``, ``episodes_this_iter``
+        - totals: ``timesteps_total``, ``episodes_total``
+        - mean times of the workers' latest samples: ``sampler_perf``, ``connector_metrics``
+
         Only workers with these indices are included (None for all), but totals, late metrics and
-        ages of weights include all workers. Means are over the latest episodes, ``hist_stats`` and
-        ``media`` have those of this iteration. Without episodes their means are absent, as are
+        ages of weights include all workers. Without episodes their means are absent, as are
         empty dicts and numbers of faulty episodes and late metrics that are 0.
         """
 
@@ -255,7 +262,8 @@ class Progress:
     def get_state(self) -> dict[str, Any]:
         """Return the totals ``timesteps``, ``episodes`` and ``late``, and ``window``.
 
-        ``window`` has the latest episodes as columns, the oldest first.
+        ``window`` has the latest episodes as columns, the oldest first: ``rewards``, ``lengths``,
+        ``workers``, ``custom_metrics`` and, with several agents, ``agent_rewards``.
         """
         latest = list(zip(*self._window, strict=True)) or [()] * len(RolloutMetrics._fields)
         rewards, lengths, _, workers, custom, _, agents, _ = latest
@@ -274,7 +282,7 @@ class Progress:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned."""
+        """Restore the state that `get_state` returned; counters of the iteration are not reset."""
         self.timesteps = int(state["timesteps"])
         self.episodes = int(state["episodes"])
         self.late = self._late_before = int(state["late"])

@@ -41,7 +41,7 @@ class CollectedByPolicy(NamedTuple):
     env_steps: int
     """Number of environment steps; one step of an environment counts once for all its agents."""
     counted_steps: int
-    """Number of environment steps, or of agent steps if the setting `count_steps_by` says so."""
+    """Steps that count towards the minimum of a sample, as `MultiAgentBatch.counted_steps` says."""
     episodes: list[RolloutMetrics]
     """Episodes that ended, in the order of their ends."""
     recent: dict[str, Array]
@@ -80,5 +80,8 @@ PLAIN = ("policies", "rewards", "open", "lanes", "steps")
 
 
 def reward_filter_name(pid: str) -> str:
-    """Return the key, in a worker's dict of filters, of the filter of a policy's rewards."""
+    """Return ``<pid>/reward``, the key of the filter of a policy's rewards in a worker's filters.
+
+    The filter of its observations has the key `pid`.
+    """
     return f"{pid}/reward"

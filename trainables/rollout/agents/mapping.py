@@ -30,7 +30,7 @@ class DictMapping:
     """Agent → policy."""
 
     def __call__(self, agent: str, stream: np.random.Generator) -> str:
-        """Return the agent's policy; draws nothing from the stream."""
+        """Return the agent's policy, which may not exist; draws nothing from the stream."""
         if agent in self.named:
             return self.named[agent]
         return self.policies[0] if len(self.policies) == 1 else agent
@@ -61,7 +61,7 @@ def make_mapping(mapping: Any, policies: Sequence[str]) -> Binding:
             with the agent's name.
 
     Raises:
-        ConfigError: the path names no function.
+        ConfigError: the path names no function. Names of policies are not checked.
     """
     if mapping is None or isinstance(mapping, Mapping):
         return DictMapping(tuple(policies), dict(mapping or {}))

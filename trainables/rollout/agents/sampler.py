@@ -195,7 +195,10 @@ class AgentsSampler:
         return f"{subject} of policy {pid}"
 
     def _scaler(self, pid: str) -> RewardScaler | None:
-        """Return a new scaler of a policy's rewards; None if its rewards are not normalised."""
+        """Return a new scaler of a policy's rewards, which updates the policy's reward filter.
+
+        Returns None if its rewards are not normalised.
+        """
         stat = self._filters.get(reward_filter_name(pid))
         gamma = self._plans[pid].gamma
         return RewardScaler(0, gamma, stat) if isinstance(stat, MeanStdFilter) else None
@@ -331,8 +334,8 @@ class AgentsSampler:
         """Make and store one batched decision of a policy for these (environment, agent).
 
         Takes the agents' observations out of `RunningEpisode.waiting`, adds them to the statistics
-        of the policy's filter if it learns, and draws from the policy's stream. Returns one action
-        for each agent in the form that environments take.
+        of the policy's filter if it learns, and draws from the policy's stream. Callbacks' episodes
+        note each decision. Returns one action for each agent in the form that environments take.
         """
         running, transitions, actor = self._running, self._transitions[pid], self._actors[pid]
         began = time.perf_counter()
@@ -386,9 +389,9 @@ class AgentsSampler:
         self.perf.add(*np.cumsum(parts).tolist())
 
     def _keep_latest(self, pid: str, filtered: Array, acted: Acted) -> None:
-        """Store a policy's inputs and outputs for the log.
+        """Put a policy's inputs and outputs into `latest`, for the log.
 
-        They are put into `latest`, unless it has some already.
+        Those of the policy that are there already stay.
         """
         for what, one in (("policy inputs", filtered), ("policy outputs", acted)):
             self.latest.setdefault(self._log_subject(what, pid), one)
@@ -776,7 +779,7 @@ class AgentsSampler:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned; it must have every present policy."""
+        """Restore the state that `get_state` returned; raises KeyError if it lacks a policy."""
         self.episodes.set_state(state["episodes"])
         self._running = {
             env: RunningEpisode(
@@ -795,9 +798,9 @@ class AgentsSampler:
 
 
 def sort_policies(by_policy: dict[str, Any], policies: Iterable[str]) -> None:
-    """Keep in `by_policy` (policy → value) only these policies, in this order; changes it in place.
+    """Keep in `by_policy` (key → value) only the keys `policies`, in this order; changes it.
 
-    Checkpoints need this order.
+    Raises KeyError if one is missing. Checkpoints need this order.
     """
     kept = {pid: by_policy[pid] for pid in policies}
     by_policy.clear()

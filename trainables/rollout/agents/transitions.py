@@ -149,7 +149,10 @@ class Transitions:
         return first
 
     def drop_episode(self, episode: int) -> None:
-        """Mark all rows of an episode as dropped, except those that are in a fragment already."""
+        """Mark the stored rows of an episode as dropped; those in a fragment already stay there.
+
+        The next `take` deletes them.
+        """
         for row in self.rows:
             if row.episode == episode:
                 row.dropped = True
@@ -314,7 +317,8 @@ class Transitions:
     def _unroll_ids(self, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
         """Return the column ``unroll_id`` (T, lanes), and count the numbers as given.
 
-        Consecutive rows of a trajectory in this fragment share one number.
+        Consecutive rows of a trajectory in this fragment share one number, but after a row that is
+        not `valid` a new one begins.
         """
         follows = np.zeros_like(begins)
         follows[1:] = fragment.valid[:-1] & ~begins[1:]
@@ -361,7 +365,10 @@ class Transitions:
     def get_state(self) -> dict[str, Any]:
         """Return the rows that are in no fragment yet, and what later rows need of earlier ones.
 
-        If rewards are scaled the state also has ``returns``.
+        ``columns`` are name → (R, …) of the rows, ``rows`` their fields of `PLAIN`, ``after``,
+        ``memory`` and ``infos`` lists of what followed (or None), ``lanes`` [environment, number]
+        of each lane, ``unrolls`` and ``latest`` as in the object, ``returns`` those that scale
+        rewards, if they are scaled.
         """
         return {
             "unrolls": self._unrolls,
@@ -412,7 +419,7 @@ def _begin_flags(
 
 
 def _raw_after(rows: list[Row]) -> Array:
-    """Return the raw observations (R, *S) that followed these rows."""
+    """Return the raw observations (R, *S) that followed these rows, which all must be known."""
     return np.stack([row.next_observation for row in rows if row.next_observation is not None])
 
 

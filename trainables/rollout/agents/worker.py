@@ -33,7 +33,10 @@ NEEDED: Mapping[str, tuple[Any, str]] = {
 
 
 def require_together(settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a setting (key → value) is one that several policies do not support."""
+    """Raise ConfigError for the first setting (key → value) that several policies do not support.
+
+    Keys are those of `NEEDED`; one that is missing counts as supported.
+    """
     for key, (value, why) in NEEDED.items():
         if settings.get(key, value) != value:
             raise ConfigError(key, settings[key], f"{value} with several policies", why)
@@ -44,7 +47,7 @@ class PolicySample(Sample):
     """The transitions of one policy's agents in one worker."""
 
     env_steps: int = 0
-    """Number of environment steps in which the transitions were collected."""
+    """Number of environment steps of the whole batch, the same for every policy of it."""
 
     @property
     def count(self) -> int:
@@ -54,7 +57,10 @@ class PolicySample(Sample):
 
 @dataclass(frozen=True)
 class MultiAgentBatch(Sample):
-    """The transitions of one call of a worker's `sample`, by policy."""
+    """The transitions of one call of a worker's `sample`, by policy.
+
+    Its own `fragments`, `deltas` and `recent` are empty; the policies' batches have them.
+    """
 
     policy_batches: Mapping[str, PolicySample] = field(default_factory=dict)
     """Policy → transitions of its agents; without fragments if its agents did not act."""
@@ -102,7 +108,7 @@ class MultiAgentBatch(Sample):
     def concat(cls, parts: Sequence[Self]) -> Self:
         """Return all parts as one batch, joined policy by policy, else equal to the last part.
 
-        Fragments and episodes are those of all parts; numbers of steps are added up.
+        It has the episodes of all parts, and the sums of their numbers of steps.
         """
         each: dict[str, list[PolicySample]] = {}
         for one in parts:
@@ -161,7 +167,8 @@ class AgentsSpec(WorkerSpec):
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
     """Agent → its spaces."""
     mapping: Callable[[str, np.random.Generator], str] | None = None
-    """Function of an agent and a random stream that returns the agent's policy."""
+    """Function of an agent and a random stream that returns the agent's policy; None if each agent
+    has the policy of its own name."""
     agent_steps: bool = False
     """True if `steps`, the minimum of a sample, counts agent steps; False for environment steps."""
 
@@ -185,7 +192,7 @@ class Actors(dict[str, Actor]):
             self[pid].load(one)
 
     def weights(self) -> dict[str, Any]:
-        """Return policy → its weights as its actor stores them, for logs."""
+        """Return policy → its weights as its actor stores them, not copied; for logs."""
         return {pid: actor.weights() for pid, actor in self.items()}
 
     @property
@@ -306,7 +313,10 @@ class AgentsWorker(RolloutWorker):
         )
 
     def _log_sample(self, sample: Sample) -> None:
-        """Log examples of a sample's data, of each policy; later calls log only what is new."""
+        """Log examples of a sample's data, of each policy; each subject is logged only once.
+
+        At level DEBUG all are logged again after many rounds. Only worker 0 logs.
+        """
         assert isinstance(sample, MultiAgentBatch)  # noqa: S101 as `_make_sample` gives it
         self._log_sizes()
         for pid, batch in sample.policy_batches.items():
@@ -355,10 +365,9 @@ class AgentsWorker(RolloutWorker):
 
 
 def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
-    """Return new filters of one policy, keyed as in a worker.
+    """Return new filters of one policy: its name → filter of observations.
 
-    Keys are the policy's name for observations, and `reward_filter_name` for rewards if they are
-    normalised.
+    If rewards are normalised there is also `reward_filter_name` → their filter.
     """
     spaces = spec.policies[pid].spaces
     shape = row_shape(spaces.filtered)
@@ -367,9 +376,10 @@ def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
 
 
 def by_name(pid: str, filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of a policy's filters, ``observation`` and ``reward``, keyed as in a worker.
+    """Return `filters` with the keys that a worker of several policies uses.
 
-    The keys become the policy's name and `reward_filter_name`.
+    ``observation`` becomes the policy's name, ``reward`` `reward_filter_name`; values are filters,
+    their states or anything else.
     """
     names = {"observation": pid, "reward": reward_filter_name(pid)}
     return {names[name]: one for name, one in filters.items()}
@@ -378,7 +388,8 @@ def by_name(pid: str, filters: Mapping[str, Any]) -> dict[str, Any]:
 def _mapper(spec: AgentsSpec) -> Mapper:
     """Return the function (agent, episode's number or name) → policy.
 
-    Each call gives the user's mapping a random stream derived from seed, episode and agent.
+    Each call gives the user's mapping a random stream derived from seed, episode and agent. Without
+    a mapping the policy has the agent's name.
     """
     mapping, seed = spec.mapping, spec.seed
 
@@ -391,7 +402,7 @@ def _mapper(spec: AgentsSpec) -> Mapper:
 
 
 def checked(sample: MultiAgentBatch, spec: AgentsSpec) -> MultiAgentBatch:
-    """Return a child's sample unchanged.
+    """Return a child's sample unchanged; its columns and shapes are not checked.
 
     Raises WorkerError if it has fewer steps than `spec` requires, or unknown policies.
     """

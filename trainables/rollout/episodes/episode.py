@@ -112,7 +112,7 @@ class Episode(AgentRecords):
     def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
         """Store a step's observation, reward (added to `total_reward`) and info.
 
-        The caller increases `length`.
+        They are recorded for each agent as well. The caller increases `length`.
         """
         self.total_reward += reward
         if not isinstance(observation, Mapping):
@@ -135,7 +135,7 @@ class Trajectory(NamedTuple):
     stop: int
     """Index on the fragment's time axis after the last row."""
     episode: Episode
-    """Episode as it was at the end of the fragment."""
+    """The episode: the object itself if it has ended, else a copy as of the fragment's end."""
 
 
 class EpisodeTracker:
@@ -280,7 +280,7 @@ class EpisodeTracker:
         """Restore the state of `get_state`; None if the checkpoint was written without callbacks.
 
         Counts, lengths and rewards of the running episodes are taken from `episodes`, which is
-        already restored.
+        already restored. Nothing is called; with None callbacks have written nothing yet.
         """
         if state is not None:
             self._calls.set_state(state["own"])

@@ -25,7 +25,7 @@ class RolloutMetrics(NamedTuple):
     faulty: bool = False
     """True if the environment raised an error or lost the episode; it counts in no mean."""
     worker_index: int = 0
-    """Index of the worker that collected the episode."""
+    """Index of the worker that collected the episode, set by `Progress.count`; 0 before."""
     custom_metrics: Mapping[str, float] | None = None
     """Name → number that callbacks wrote; None without callbacks."""
     hist_data: Mapping[str, list[float]] | None = None
@@ -93,8 +93,8 @@ class EpisodesInFlight:
     ) -> list[RolloutMetrics]:
         """Count one step of each environment; return the episodes that it ended, by environment.
 
-        The ended episodes' sums and lengths begin again at 0. An ended episode without entry in
-        `written` has no custom metrics.
+        The ended episodes' sums and lengths begin again at 0, and their environments' `counts` grow
+        by 1. An ended episode without entry in `written` has no custom metrics.
 
         Args:
             rewards: (N,) rewards.
@@ -174,7 +174,10 @@ def without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]
 
 
 def summarise(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
-    """Return ``episode_reward_{mean,min,max}`` and ``episode_len_mean``; empty without episodes."""
+    """Return ``episode_reward_{mean,min,max}`` and ``episode_len_mean``; empty without episodes.
+
+    All given episodes count; callers leave out faulty ones.
+    """
     rewards, lengths = [], []
     for episode in episodes:
         rewards.append(episode.total_reward)
@@ -205,7 +208,7 @@ def summarise_policies(episodes: Iterable[RolloutMetrics]) -> dict[str, dict[str
 def policy_returns(episodes: Iterable[RolloutMetrics]) -> dict[str, list[float]]:
     """Return policy → the returns of the agents that it played, in the order of the episodes.
 
-    Empty for episodes of one agent.
+    Policies are sorted by name. Empty for episodes of one agent.
     """
     returns: dict[str, list[float]] = {}
     for episode in episodes:

@@ -62,7 +62,7 @@ class EpisodeSampler(Sampler):
 
         There is one fragment (ΣL, 1), episode after episode in the order of their ends, and one
         more after each soft horizon. Rows of running episodes are kept for later calls. Logs a
-        warning, once, if an unfinished episode is very long. Raises NotFiniteError for an
+        warning, once, if `warn_of_long_episodes` finds a reason. Raises NotFiniteError for an
         observation or reward that is not finite.
         """
         self.recent.clear()
@@ -243,14 +243,14 @@ class EpisodeSampler(Sampler):
         self._next_row = kept
 
     def _grow(self) -> None:
-        """Double the buffer's number of steps; warn once if an unfinished episode is very long."""
+        """Double the buffer's number of steps; warns, once, as `warn_of_long_episodes` does."""
         self._warn_of_long_episodes()
         columns = {n: np.concatenate([c, np.zeros_like(c)]) for n, c in self._rows.columns.items()}
         self._rows = Fragment.from_columns({**columns, **self._rows.last})
         self._reset_flags(self._rows, self._next_row)
 
     def _warn_of_long_episodes(self) -> None:
-        """Log a warning, once, if an unfinished episode is very long."""
+        """Log the warning of `warn_of_long_episodes`, at most once in this sampler's life."""
         lengths = self._next_row - self._first_rows
         if not self._warned:
             self._warned = warn_of_long_episodes(self.name, self.config, lengths)
@@ -259,7 +259,8 @@ class EpisodeSampler(Sampler):
 def warn_of_long_episodes(name: str, config: SamplingConfig, lengths: Array) -> bool:
     """Log a warning and return True if an unfinished episode is so long that it might never end.
 
-    `lengths` are the steps so far of the unfinished episodes of the sampler `name`.
+    That is so above `MANY_STEPS` steps and 10 fragment lengths. `lengths` are the steps so far of
+    the unfinished episodes of the sampler `name`.
     """
     if not len(lengths) or lengths.max() <= max(MANY_STEPS, 10 * config.rollout_fragment_length):
         return False

@@ -61,8 +61,7 @@ class Collected(NamedTuple):
     recent: Array
     """Latest raw observations (≤ 64, *S), before the filter; the newest last."""
     trajectories: Sequence[list[Trajectory]] = ()
-    """For each fragment the rows of each episode; empty unless the callback
-    ``on_postprocess_traj`` needs them."""
+    """As `Sample.trajectories`: for each fragment the rows of each episode in it."""
 
 
 class Sampler:

@@ -51,8 +51,9 @@ def make_workers(
 
     Args:
         spec: specification of all workers except for their index.
-        batch_size: minimum number of environment steps that `sample` returns; children then sample
-            while the trainer learns. None for children that sample on request.
+        batch_size: minimum number of rows that `sample` returns; children then sample while the
+            trainer learns. None for children that sample on request. Not used without children and
+            with ``data_parallel``.
 
     Raises:
         ConfigError: children cannot import the environment.

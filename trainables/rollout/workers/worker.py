@@ -130,7 +130,8 @@ class RolloutWorker:
         It is passed to the callback ``on_sample_end``, and examples of it are logged. Its arrays
         may be overwritten by the next call. With ``sample_async`` it is the oldest one that waits,
         from a thread that the first call starts. With ``fake_sampler`` the first sample is returned
-        again and again; its episodes and filter statistics are not counted twice.
+        again and again, without a callback; its episodes and filter statistics are not counted
+        twice.
         """
         if self._fake_sample is not None:
             return self._repeat_first(self._fake_sample)
@@ -178,11 +179,14 @@ class RolloutWorker:
         return cls._current() if cls._current else None
 
     def creation_args(self) -> dict[str, Any]:
-        """Return the fields of the worker's specification, as arguments of ``WorkerSpec``."""
+        """Return field → value of the worker's specification, not copied."""
         return {field.name: getattr(self.spec, field.name) for field in fields(self.spec)}
 
     def get_metrics(self) -> tuple[list[RolloutMetrics], dict[str, float]]:
-        """Return the episodes that ended in the latest sample, and name → mean milliseconds."""
+        """Return the episodes of the latest sample, and result key → mean milliseconds per step.
+
+        Before the first sample there are no episodes.
+        """
         return self._episodes, self._sampler.times
 
     def _repeat_first(self, first: Sample) -> Sample:
@@ -195,7 +199,10 @@ class RolloutWorker:
         return replace(first, episodes=self._episodes, deltas=self.get_filters(flush_after=True))
 
     def _log_sample(self, sample: Sample) -> None:
-        """Log examples of a sample's data; later calls of a round log only what is new."""
+        """Log examples of a sample's data; each subject is logged only once, by worker 0.
+
+        At level DEBUG all are logged again after many rounds.
+        """
         self._log_sizes()
         self._log("raw observations", sample.recent)
         # A thread that samples meanwhile may add to `latest`, and has cleared its observations.
@@ -245,7 +252,7 @@ class RolloutWorker:
             self.envs.before_restart = before_restart
 
     def change_policies(self, changes: Mapping[str, Any], filter_states: Mapping[str, Any]) -> Any:
-        """Raise NotImplementedError: only workers of several policies can change them."""
+        """Raise NotImplementedError; `AgentsWorker`, which has several policies, overrides it."""
         raise NotImplementedError
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
@@ -261,10 +268,10 @@ class RolloutWorker:
             self.sync_filters(filters)
 
     def get_filters(self, flush_after: bool = False) -> dict[str, Any]:
-        """Return filter → its statistics since the last flush.
+        """Return filter → its statistics since the last flush, as `Filter.get_delta` has them.
 
         With `flush_after` this is a flush: later calls do not return these statistics again, but
-        the filter keeps using them.
+        the filter keeps using them. `sample` flushes each time.
         """
         return {name: one.get_delta(flush_after) for name, one in self._filters.items()}
 
@@ -314,8 +321,9 @@ class RolloutWorker:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned.
 
-        Environments without an exact state, and episodes that were too long to be stored, drop the
-        running episode and begin the next one with a seed of (trial, worker, environment, episode).
+        Environments without an exact state or with another level than now, and those whose episode
+        was too long to be stored, drop the running episode and begin the next one with a seed of
+        (trial, worker, environment, episode).
         Statistics of synchronised filters since the last flush, and results of the sampling thread,
         are dropped.
         """
@@ -417,7 +425,7 @@ class RolloutWorker:
     ) -> None:
         """Load weights (policy → weights); set the global variables unless they are None.
 
-        Raises ConfigError for an unknown policy.
+        They hold until the trainer's next `sync`. Raises ConfigError for an unknown policy.
         """
         for pid, one in weights.items():
             name_of_policy(self.policies, pid)  # raises ConfigError for an unknown one
@@ -440,7 +448,7 @@ class RolloutWorker:
         return {"filters": filters_.get_state(self._filters), "state": self.get_weights()}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Restore the filters and policies that `save` returned."""
+        """Restore the filters and weights that `save` returned."""
         filters_.set_state(self._filters, saved["filters"])
         self.set_weights(saved["state"])
 

@@ -72,7 +72,8 @@ class WorkerSpec:
     logs: LogConfig = field(default_factory=LogConfig)
     """Settings of the log."""
     calls: Calls | None = None
-    """The user's callbacks; None if there are none. A child process makes its own objects."""
+    """The user's callbacks, None without; this object itself, of which pickling for a child makes
+    a new one without its state."""
     learner: LearnerSpec | None = None
     """Learner of each worker in data-parallel learning; None otherwise."""
     columns: frozenset[str] = frozenset()

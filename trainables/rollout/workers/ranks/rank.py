@@ -77,7 +77,7 @@ class Rank(RolloutWorker):
 
         Args:
             expected_batch_size: number of rows of this rank's batch, valid or not.
-            num_sgd_iter: number of epochs.
+            num_sgd_iter: number of epochs: passes over all rows of the batch.
             sgd_minibatch_size: maximum number of this rank's rows in a minibatch.
             standardize_fields: columns that are standardised in each minibatch to mean 0 and
                 deviation 1, over the rows of all ranks.
@@ -176,7 +176,10 @@ class RankServer(WorkerServer):
 
 
 def digest(state: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a policy's weights and optimiser, in hexadecimal."""
+    """Return the SHA-256 of a policy's weights and optimiser, in hexadecimal.
+
+    `state` has ``weights``, name → array, and ``optimizer``, name → (moment → array).
+    """
     sha = hashlib.sha256()
     for name, weight in state["weights"].items():
         sha.update(name.encode() + weight.tobytes())

@@ -27,7 +27,7 @@ class AsyncWorkers(ChildWorkers):
     Before any other request all children finish their sample; these samples are returned first
     afterwards. A checkpoint holds the children's state after them but not the samples, which are
     counted only when they are learnt from. Episodes arrive with the sample in which they ended.
-    `sample` returns at least `batch_size` environment steps.
+    `sample` returns at least `batch_size` rows.
     """
 
     def __init__(

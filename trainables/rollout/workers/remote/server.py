@@ -37,8 +37,8 @@ class WorkerServer:
     def sample(self) -> Any:
         """Return a sample, compressed if so set, whose episodes are kept for `take_metrics`.
 
-        Episodes stay in the sample if the trainer's callback ``on_postprocess_traj`` will see them.
-        Anything but a sample is returned as it is, for the trainer to refuse.
+        Episodes stay in a sample with `Sample.trajectories`, as a callback may still write into
+        them. Anything but a sample is returned as it is, for the trainer to refuse.
         """
         sample: object = self.worker.sample()
         if not isinstance(sample, Sample):
