@@ -37,7 +37,8 @@ class AgentsPlayer(InferencePolicy):
     def begin(self, seed: int) -> Array:
         """Return the memory of a new episode: an array (1,) that holds a dict.
 
-        From `seed` the stream is made from which the mapping draws policies.
+        It has ``policies``, ``memory`` and ``rewards`` of the agents that have appeared, all empty
+        at first. The mapping draws policies from streams made from `seed`.
         """
         memory = np.empty(1, dtype=object)
         memory[0] = {"policies": {}, "memory": {}, "rewards": {}, "seed": seed, "asked": {}}
@@ -52,9 +53,10 @@ class AgentsPlayer(InferencePolicy):
     ) -> tuple[Array, Array]:
         """Choose the actions of E episodes; return agent → action of each, and the memories (E, 1).
 
-        Memories are changed in place. Each episode has an observation, and a random stream; None
-        for the best action instead of a drawn one. `note`, if given, is called with each agent's
-        decision.
+        Agents that are observed and do not end act. Memories are changed in place. Each episode has
+        an observation, and a random stream; None for the best action instead of a drawn one.
+        `note`, if given, is called with each agent's decision. Raises KeyError if the mapping
+        returns an unknown policy.
         """
         asked: dict[str, list[tuple[int, str]]] = {pid: [] for pid in self.players}
         for i, seen in enumerate(observations):
@@ -142,6 +144,6 @@ class AgentsPlayer(InferencePolicy):
             known["memory"].pop(agent, None)
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
-        """Return agent → [its policy, the sum of its rewards so far] of an episode."""
+        """Return agent → [its policy, the sum of its rewards so far] of an episode; never None."""
         policies = memory[0]["policies"]
         return {a: [policies[a], sum_] for a, sum_ in memory[0]["rewards"].items()}

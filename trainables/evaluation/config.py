@@ -172,7 +172,11 @@ def _require_always(key: str, value: object) -> None:
 
 
 def _no_effect_error(key: str, value: object, keys: list[str]) -> ConfigError:
-    """Return the error for a key of ``evaluation_config`` without effect; `keys` are those with."""
+    """Return the error for a key of ``evaluation_config`` that an evaluation does not read.
+
+    `keys` are all keys of the trainer's settings; for another key the error says that it is
+    unknown, and names similar ones.
+    """
     place = f"{PLACE}.{key}"
     if key in keys:
         hint = WHY_NOT.get(key, _OF_TRAINING)
@@ -209,7 +213,10 @@ def check_evaluation(
 
 
 def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: EvaluationConfig) -> None:
-    """Raise ConfigError for callbacks that an evaluation cannot call, here or in processes."""
+    """Raise ConfigError for callbacks that an evaluation cannot call, here or in child processes.
+
+    Makes the callbacks to check them. Only those of episodes count.
+    """
     own = "callbacks" in config.evaluation_config
     with _inside_evaluation_config() if own else nullcontext():
         calls = episode_callbacks(make_calls(callbacks))
@@ -227,7 +234,10 @@ def _inside_evaluation_config() -> Iterator[None]:
 
 
 def _essentials(spaces: EnvSpaces) -> tuple[Any, ...]:
-    """Return those properties of spaces that must be equal in training and evaluation."""
+    """Return those properties of spaces that must be equal in training and evaluation.
+
+    They are shapes, type and scale of observations, and the action space.
+    """
     seen = spaces.observation_shape, spaces.observation_dtype, spaces.divisor
     return spaces.observation.shape, *seen, spaces.action
 
@@ -235,7 +245,8 @@ def _essentials(spaces: EnvSpaces) -> tuple[Any, ...]:
 def is_due(config: EvaluationConfig, iteration: int) -> bool:
     """Return whether an evaluation follows this iteration, where 1 is the first.
 
-    None does without ``evaluation_interval``.
+    It is False without ``evaluation_interval``, and says nothing about the evaluation that precedes
+    training.
     """
     interval = config.evaluation_interval
     return interval is not None and iteration % interval == 0

@@ -79,7 +79,8 @@ class Played(NamedTuple):
     metrics: RolloutMetrics
     """Return and length of the episode, and the values that callbacks wrote."""
     faults: int = 0
-    """Number of times that the episode began again, since its environment had failed."""
+    """Number of times that the episode began again, since its environment had failed; `metrics` has
+    nothing of those attempts."""
 
 
 #: Function that is called at each observation with the environment and the steps so far; after a
@@ -97,7 +98,8 @@ def play(
 ) -> list[Played]:
     """Play the episodes with these indices; same seed and weights give the same episodes.
 
-    Blocks until all have ended; several environments are stepped side by side.
+    Blocks until all have ended; at most `plan.width` environments are made, stepped side by side,
+    and closed. Callbacks are called. The global random streams are restored at the end.
 
     Args:
         show: called with an environment's slot and the steps so far at each observation.
@@ -107,6 +109,8 @@ def play(
 
     Raises:
         EnvError: an environment failed and may not be restarted, or failed too often in a row.
+        CallbackError: a callback raised an exception.
+        NotFiniteError: a reward is not finite.
     """
     inference = inference.clipping(plan.clip_actions)
     waiting = iter(indices)

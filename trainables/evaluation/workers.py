@@ -36,7 +36,10 @@ class EvaluationServer:
     def play(
         self, inference: InferencePolicy, plan: Plan, seed: int, indices: Sequence[int]
     ) -> list[Played]:
-        """Play the episodes with these indices, and return them in that order."""
+        """Play the episodes with these indices, and return them in that order.
+
+        It raises what `trainables.evaluation.play.play` raises, which the parent then receives.
+        """
         return play(inference, plan, seed, indices)
 
     def end(self) -> None:
@@ -60,11 +63,11 @@ class Evaluators:
         self._children: dict[int, ChildProcess] = {}
 
     def play(self, inference: InferencePolicy, plan: Plan, seed: int) -> list[Played]:
-        """Play all episodes of one evaluation, divided among processes; return them by index.
+        """Play ``evaluation_num_episodes`` episodes, divided among processes; return them by index.
 
-        Blocks until all have ended. Children that do not run are started, and kept for the next
-        evaluation. Raises WorkerError if a child failed too often in a row; all are killed after
-        any exception.
+        Blocks until all have ended. Without children they are played in this process, else children
+        that do not run are started, and kept for the next evaluation. Raises WorkerError if a child
+        failed too often in a row, and as `play` does; all children are killed after any exception.
         """
         count = self._config.evaluation_num_episodes
         children = min(self._config.evaluation_num_workers, count)
@@ -85,7 +88,7 @@ class Evaluators:
         return [played[index] for index in range(count)]
 
     def pids(self) -> list[int]:
-        """Return the process ids of the children that were started, by index."""
+        """Return the process ids of the children that were started and not ended, by index."""
         return [self._children[index].pid for index in sorted(self._children)]
 
     def close(self) -> None:

@@ -54,7 +54,8 @@ _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 def collection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint's entry ``collected``: the settings of `COLLECTING` and `FILTERING`.
 
-    `config` is a trainer's flat settings. Functions become their names, so all is plain data.
+    They are key → value, copied; None for a key that `config`, a trainer's flat settings, lacks.
+    Functions become their names, so all is plain data.
     """
     kept = {key: copy.deepcopy(config.get(key)) for key in COLLECTING + FILTERING}
     kept["connectors"] = list(config["connectors"])
@@ -135,7 +136,7 @@ def describe_changes(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> 
 
 
 def _are_lanes(key: str, *values: Any) -> bool:
-    """Return whether the setting is ``lanes`` with numbers alone, which may differ.
+    """Return whether `key` is ``lanes`` and no value is None; such values may differ.
 
     A trial can continue in a compiled program with more or fewer others.
     """
@@ -143,7 +144,7 @@ def _are_lanes(key: str, *values: Any) -> bool:
 
 
 def _filter_name(kind: Any) -> str:
-    """Return a filter's name, or the path of the class or function that makes it."""
+    """Return a filter's name as it is, or ``module:name`` of a class or function that makes it."""
     if isinstance(kind, str):
         return kind
     return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', type(kind).__name__)}"

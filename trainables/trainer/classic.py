@@ -37,7 +37,9 @@ def is_classic(name: str) -> bool:
 def results(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return entries to be added to a result: its numbers under the names of RLlib's old trainers.
 
-    They are ``policy_reward_*``, ``info`` and ``sampler_results``.
+    - ``policy_reward_{mean,min,max}``: policy → return; absent before an episode has ended
+    - ``info``: ``learner`` (policy → statistics) and ``num_steps_sampled``
+    - ``sampler_results``: rewards and lengths of episodes again
     """
     rewards = {
         name: result.get(name, {DEFAULT_POLICY_ID: result[f"episode{name[6:]}"]})

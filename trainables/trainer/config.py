@@ -86,7 +86,10 @@ Lanes: TypeAlias = Annotated[
 
 
 def has_policies(agents: Any) -> bool:
-    """Return whether ``multiagent`` names policies other than the default one."""
+    """Return whether ``multiagent`` names policies, and not the default one alone.
+
+    It is False for a value that is not valid, which is refused elsewhere.
+    """
     policies = agents.get("policies") if isinstance(agents, Mapping) else None
     if isinstance(policies, str | bytes) or not isinstance(policies, Iterable):
         return False
@@ -130,7 +133,7 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
 
 
 def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the (agent, policy) pairs of ``policy_mapping_fn``; empty if it is a function.
+    """Return the (agent, policy) pairs of ``policy_mapping_fn``; empty for None or a function.
 
     Raises ValueError if it is neither a dict nor a function nor a path.
     """
@@ -146,7 +149,10 @@ def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _validate_trained(agents: Mapping[str, Any]) -> Sequence[Any]:
-    """Return ``policies_to_train``; empty for all. Raises ValueError if it is no list."""
+    """Return ``policies_to_train``; empty if it is absent, which stands for all.
+
+    Raises ValueError if it is neither a list nor a tuple.
+    """
     trained = agents.get("policies_to_train")
     if trained is not None and not isinstance(trained, list | tuple):
         raise ValueError("policies_to_train: null, which is all of them, or a list of policies")
@@ -183,7 +189,11 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
 
 
 def _check_source(name: str, entry: Mapping[str, Any]) -> None:
-    """Raise ValueError if ``restore`` in the settings of the policy `name` names no file."""
+    """Raise ValueError unless ``restore`` in a policy's settings has an allowed form.
+
+    That is None, a path, or ``{path: …, policy: …}`` of texts; files are not looked for. `entry`
+    are the settings of the policy `name`.
+    """
     source = entry.get("restore")
     named = source if isinstance(source, Mapping) else {"path": source, "policy": ""}
     texts = all(isinstance(one, str) for one in named.values())
@@ -296,7 +306,7 @@ class TrainerConfig(Settings):
     ) -> Self:
         """Validate, and put settings of ``model`` about observations into the environment's.
 
-        With an LSTM Atari frames are not stacked.
+        With an LSTM, ``no_framestack`` becomes True: Atari frames are not stacked.
         """
         config = validate(raw)
         environment, observation_settings = config.environment, config.model.observation_settings
@@ -318,7 +328,7 @@ class TrainerConfig(Settings):
     def stepped(self) -> EnvironmentConfig:
         """Settings of the environment that is stepped.
 
-        If experience is only read from files, ``env_level`` is set, so that nothing is measured.
+        If experience is only read from files, its ``env_level`` is C, so that nothing is measured.
         """
         if not self.offline.only_reads:
             return self.environment
@@ -326,7 +336,10 @@ class TrainerConfig(Settings):
 
     @property
     def clock_settings(self) -> tuple[str, ...]:
-        """Keys by which a clock influences training; with any of them nothing is bit-exact."""
+        """Keys of set settings by which a clock influences training, which then is not bit-exact.
+
+        Possible are ``sample_async``, ``min_iter_time_s`` and ``remote_env_batch_wait_ms``.
+        """
         steered = {
             "sample_async": self.sampling.sample_async,
             "min_iter_time_s": self.iteration.min_iter_time_s > 0,
@@ -336,12 +349,19 @@ class TrainerConfig(Settings):
 
     @property
     def longest_sequence(self) -> int:
-        """Maximum number of steps of a sequence through which an LSTM's gradient flows."""
+        """Maximum number of steps of a sequence through which an LSTM's gradient flows.
+
+        It is ``model.max_seq_len``, or the length of a fragment if that is not set.
+        """
         return self.model.max_seq_len or self.sampling.rollout_fragment_length
 
     @property
     def batch_size(self) -> int:
-        """Environment steps per round of learning; a minimum with complete episodes."""
+        """Environment steps per round of learning; a minimum with complete episodes.
+
+        Otherwise it is ``train_batch_size``, rounded up to a multiple of `fragment_size`, which is
+        also its value if ``train_batch_size`` is not set.
+        """
         asked = self.train_batch_size or self.fragment_size
         if self.sampling.batch_mode == "complete_episodes":
             return asked
@@ -349,12 +369,15 @@ class TrainerConfig(Settings):
 
     @property
     def rounded(self) -> bool:
-        """True if a batch has more steps than `train_batch_size` says."""
+        """True if ``train_batch_size`` was rounded up; False with complete episodes."""
         return self.train_batch_size is not None and self.batch_size > self.train_batch_size
 
 
 def with_base_config(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deep copy of `base` with `extra` merged in, dict into dict; neither is changed."""
+    """Return a deep copy of `base` in which values of `extra` are added or replace those there.
+
+    Two dicts under one key are merged in the same way. Neither argument is changed.
+    """
     merged = copy.deepcopy(dict(base))
     for key, value in extra.items():
         before = merged.get(key)
@@ -366,12 +389,15 @@ def with_base_config(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[
 
 
 def with_common_config(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults that all trainers share, with `extra` merged in."""
+    """Return the flat defaults that all trainers share, with `extra` merged by `with_base_config`.
+
+    Keys are not checked.
+    """
     return with_base_config(default_config(TrainerConfig), extra)
 
 
 def default_config(model: type[TrainerConfig]) -> dict[str, Any]:
-    """Return key → default, as plain data, for every key of a flat config that has a default."""
+    """Return key → default, as plain data, for every key of a flat config but ``env``."""
     return {key: value for key, value in defaults(model).items() if key != "env"}
 
 

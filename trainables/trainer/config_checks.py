@@ -75,7 +75,11 @@ NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 def check_calling_environment(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that an environment that calls the trainer rules out."""
+    """Raise ConfigError for settings that an environment that calls the trainer rules out.
+
+    They are those of `NEEDED_BY_CALLERS`, the callback ``on_postprocess_traj``, and evaluations in
+    that environment.
+    """
     flat = {**flatten(settings), **{f"model.{key}": value for key, value in settings.model}}
     for key, (values, why) in NEEDED_BY_CALLERS.items():
         if flat[key] not in values:
@@ -97,7 +101,10 @@ def check_calling_environment(settings: TrainerConfig) -> None:
 
 
 def check_agents(settings: TrainerConfig, inspection: Inspection) -> None:
-    """Raise ConfigError if one policy meets several agents, or several policies a single agent."""
+    """Raise ConfigError if ``multiagent`` does not fit the environment that was inspected.
+
+    An environment of several agents needs policies by name, one of a single agent allows none.
+    """
     policies = has_policies(settings.agents.multiagent)
     if inspection.agents and not policies:
         raise needs_policies(settings.environment, list(inspection.agents))
@@ -133,7 +140,7 @@ OF_SOME = frozenset(
 def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
     """Raise ConfigError if a key of ``model`` is set that the algorithm `name` does not read.
 
-    `read` are the keys of `OF_SOME` that the algorithm reads.
+    `read` are the keys of `OF_SOME` that the algorithm reads; other keys are not checked.
     """
     for key in sorted(OF_SOME - read):
         if (value := getattr(model, key)) is not None:
@@ -141,7 +148,11 @@ def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
 
 
 def check_data_parallel(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that do not work with data-parallel learning."""
+    """Raise ConfigError for settings that do not work with data-parallel learning.
+
+    They are fewer than two workers, other values than in `NEEDED_BY_RANKS`, an LSTM, and the
+    callback ``on_postprocess_traj``.
+    """
     if settings.workers.num_workers < 2:
         allowed = "at least 2 with data_parallel: each is a learner"
         raise ConfigError("num_workers", settings.workers.num_workers, allowed)
@@ -168,8 +179,9 @@ def check_by_trying(
 ) -> None:
     """Raise ConfigError for settings that cannot work with this environment and machine.
 
-    An environment is made and closed, once in a process for equal settings. `networks` returns the
-    architecture, or raises ConfigError.
+    GPUs, networks, evaluation, vector settings, callbacks of native environments and pictures are
+    tried. Environments are made and closed, most only once in a process for equal settings.
+    `networks` returns the architecture, or raises ConfigError.
     """
     check_gpus(settings.resources)
     inspection = measuring.inspect(settings.environment)
@@ -199,9 +211,10 @@ def _restarts_unasked(settings: TrainerConfig) -> bool:
 
 
 def why_separate(settings: TrainerConfig) -> str:
-    """Return the reason why environments must be stepped one by one, not as a vector class.
+    """Return the reason why environments are better stepped one by one, not as a vector class.
 
-    It is empty if they need not; used for ``native_vector_env: auto``.
+    It is empty if there is none, as for an environment that exists only as a vector class. It
+    decides ``native_vector_env: auto``. The callbacks are made to look at them.
     """
     count = settings.sampling.num_envs_per_worker
     if is_vector_only(settings.environment):
@@ -230,10 +243,10 @@ def check_pictures_of(settings: TrainerConfig) -> float:
 
 
 def resource_request(settings: TrainerConfig) -> dict[str, float]:
-    """Return the resources that a trainer with these settings needs.
+    """Return resource → number that a trainer with these settings needs.
 
-    They are ``cpu``, ``gpu``, ``memory`` (bytes) of its own process, ``extra_*`` of its children,
-    with those of evaluations.
+    ``cpu``, ``gpu`` and ``memory`` (bytes) are those of its own process, ``extra_*`` those of all
+    its children, with the children of evaluations if there are evaluations.
     """
     asked = settings.resources.request(settings.workers.num_workers)
     if settings.evaluation.evaluation_interval is not None:
@@ -251,7 +264,7 @@ def resource_request(settings: TrainerConfig) -> dict[str, float]:
 def learning_device(resources: ResourcesConfig) -> str:
     """Return ``cpu``, or torch's name of the GPU, ``cuda``, if `num_gpus` is above 0.
 
-    Raises ConfigError if GPUs are requested and torch sees none.
+    Raises ConfigError if GPUs are requested, also for children, and torch sees none.
     """
     check_gpus(resources)
     return devices.accelerator() if resources.num_gpus else "cpu"
@@ -307,7 +320,7 @@ def why_replay_on_cpu(settings: TrainerConfig, config: ReplayConfig, spaces: Env
 
 
 def check_replay_on(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> None:
-    """Raise ConfigError if the settings request a replay on a GPU that cannot hold it."""
+    """Raise ConfigError if ``replay_on`` is gpu and `why_replay_on_cpu` has a reason against it."""
     if config.replay_on == "gpu" and (why := why_replay_on_cpu(settings, config, spaces)):
         raise ConfigError("replay_on", "gpu", "auto or cpu here", why)
 
@@ -325,7 +338,10 @@ def holds_replay_on_gpu(settings: TrainerConfig, config: ReplayConfig, spaces: E
 
 
 def why_no_graphs(settings: TrainerConfig) -> str:
-    """Return the reason why no gradient step can be a CUDA graph; empty if one can."""
+    """Return the reason why no gradient step can be a CUDA graph; empty if one can.
+
+    Only the optimiser and ``learner_compile`` are looked at, not the machine.
+    """
     if settings.optimizer.name not in ("adam", "adamw"):
         return f"optimizer.name is {settings.optimizer.name}"
     compiles = getattr(settings, "learner_compile", False)

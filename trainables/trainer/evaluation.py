@@ -95,8 +95,10 @@ class PeriodicEvaluation:
     def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
         """Play `evaluation_num_episodes` new episodes; their seeds depend on the `iteration`.
 
-        Child processes that are to play are started, and kept for the next evaluation. Callbacks of
-        episodes are called, and see `timesteps`, the environment steps of training so far.
+        Environment, exploration and callbacks are those of ``evaluation_config``. Child processes
+        that are to play are started, and kept for the next evaluation. Callbacks of episodes are
+        called, and see `timesteps`, the environment steps of training so far. Raises EnvError or
+        WorkerError if environments or children fail too often.
 
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes``, ``hist_stats``;
@@ -108,7 +110,10 @@ class PeriodicEvaluation:
         return results_of(played)
 
     def seed(self, iteration: int) -> int:
-        """Return the seed of the evaluation that ends an iteration, always the same for it."""
+        """Return the seed of the evaluation that ends an iteration, always the same for it.
+
+        It is derived from the seed in ``evaluation_config``, or else from the trial's.
+        """
         return rng.integer(self._seed, "evaluation", iteration)
 
     def record(self, iteration: int, timesteps: int, folder: str) -> None:
@@ -139,7 +144,7 @@ class PeriodicEvaluation:
         Environment and exploration are those of ``evaluation_config``, callbacks are called, and
         the policy is the current one, with frozen filters; `seed` determines the episodes. They are
         played in this process, one after the other if there are pictures, in a window at the
-        environment's own speed. Videos are ``episode-1.mp4`` and so on.
+        environment's own speed. Videos are ``episode-1.mp4`` and so on; former ones are replaced.
 
         Raises:
             ConfigError: there is no screen for a window, PyAV is missing, or the environment's
@@ -190,7 +195,8 @@ class PeriodicEvaluation:
         """Play episode `index` and return it; its pictures are passed to `show`.
 
         They are also written to `video` if there is one, which is closed at the end, or deleted if
-        an exception is raised.
+        an exception is raised. Pictures of an attempt after which the environment was restarted are
+        left out of the video.
         """
 
         def look(slot: AnySlot, length: int) -> None:
@@ -255,10 +261,10 @@ def results_of(played: Sequence[Played]) -> dict[str, Any]:
 
 
 def _step_limit(steps: float, beginning: str) -> Inspection:
-    """Return a function that counts steps, and raises TooManySteps after more than `steps`.
+    """Return a function that counts the steps of all episodes, for the argument `show` of `play`.
 
-    `play` calls it after each step and after resets, which do not count. `beginning` is the
-    beginning of the error.
+    It raises TooManySteps, whose text begins with `beginning`, at more than `steps` steps. `play`
+    calls it after resets as well, which do not count.
     """
     taken = itertools.count(1)
 

@@ -83,7 +83,10 @@ class ExportedPolicy(InferencePolicy):
 
 
 def save_weights(weights: Weights, path: Path) -> str:
-    """Write weights, without filters, as safetensors; makes the folder, and returns the path."""
+    """Write weights, without filters, to a safetensors file; returns `path` as text.
+
+    Makes the folder, and replaces a former file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     from safetensors.numpy import save_file  # not at the top: few trainers write one
 
@@ -115,7 +118,8 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
 
     Args:
         path: a checkpoint, a safetensors file with weights (exported or alone), or a folder with
-            one of these, such as a trial's, of which the latest checkpoint is read.
+            one of these, such as a trial's. Of a folder, weights are preferred to checkpoints, of
+            which the latest is read. ``~`` is the home folder.
         name: name of the policy in a checkpoint or folder with several; ignored if there is one.
 
     Raises:
@@ -193,10 +197,10 @@ def _source_error(key: str, path: str, problem: str) -> ConfigError:
 
 
 def _find_file(path: Path, name: str) -> Path:
-    """Return `path` itself, or the file of weights or latest checkpoint in the folder `path`.
+    """Return `path` itself, or if it is a folder the file of weights, else the latest checkpoint.
 
-    `name` is the policy's name, which may be a subfolder. Raises CheckpointError if the folder has
-    neither weights nor a checkpoint.
+    Weights are also looked for in the subfolder `name`, the policy's name, first. The latest
+    checkpoint has the most steps in its name. Raises CheckpointError if there is neither.
     """
     if not path.is_dir():
         return path

@@ -78,7 +78,10 @@ class EpisodeRecord:
             self._bytes = file.tell()
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``recorded``, the numbers of ``episodes`` and ``bytes``; empty if switched off."""
+        """Return {``recorded``: {``episodes``: …, ``bytes``: …}}, the numbers in the file so far.
+
+        The dict is empty if the record is switched off.
+        """
         if not self._is_on:
             return {}
         return {"recorded": {"episodes": self._episodes, "bytes": self._bytes}}
@@ -94,7 +97,11 @@ class EpisodeRecord:
             self._episodes, self._bytes = int(recorded["episodes"]), int(recorded["bytes"])
 
     def _line(self, worker: int, episode: RolloutMetrics) -> dict[str, Any]:
-        """Return an episode of the worker with index `worker` as a line's data, and count it."""
+        """Return an episode of the worker with index `worker` as a line's data, and count it.
+
+        The keys are ``episode`` (its number in the file, from 1), ``worker``, ``total_reward``,
+        ``length``, ``faulty`` and ``custom_metrics``.
+        """
         self._episodes += 1
         return {
             "episode": self._episodes,
@@ -138,7 +145,8 @@ class Reporter:
     def sampled(self, samples: Sequence[Sample]) -> None:
         """Write episodes and experience of new samples, before anything is learnt from them.
 
-        Begins a round of the log, and keeps the samples' trajectories for `postprocessed`.
+        Begins a round of the log, and keeps the samples' trajectories for the round's call of
+        `postprocessed`.
         """
         self.log.begin_round()
         self._pieces = [pieces for one in samples for pieces in one.trajectories]
@@ -183,7 +191,10 @@ class Reporter:
             self.calls("on_train_result", trainer=trainer, result=result)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the states of callbacks in this process, episode record and writer, if any."""
+        """Return the states of callbacks in this process, episode record and writer, if any.
+
+        The entries ``callbacks``, ``recorded`` and those of the writer stand in one flat dict.
+        """
         kept = {"callbacks": self.calls.get_state()} if self.calls else {}
         return {**kept, **self._record.get_state(), **self._output.get_state()}
 
@@ -203,7 +214,8 @@ def check_callbacks(
 ) -> None:
     """Raise ConfigError for callbacks that cannot work, here or in `num_workers` children.
 
-    `reads` is true if experience is read from files.
+    The callbacks are made to check them; children must be able to import them. `reads` is True if
+    experience is read from files.
     """
     calls = make_calls(config)
     without = {

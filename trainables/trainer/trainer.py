@@ -170,15 +170,17 @@ class Trainer(TrainingLoop):
             state: state that the last call returned for this episode; None at its start.
             prev_action: last action as the environment took it, if the policy reads it
                 (`lstm_use_prev_action`); None for the one in the state, or none.
-            prev_reward: last reward, likewise.
+            prev_reward: last reward, if the policy reads it (`lstm_use_prev_reward`); None for the
+                one in the state, or none.
             info: not used.
             policy_id: name of the policy; optional if there is only one.
             full_fetch: True to return state and outputs as well, also without a `state`.
             explore: True to draw the action; otherwise it is the most probable one.
 
         Returns:
-            The action; with a state or `full_fetch` (action, state, outputs), where the outputs are
-            ``logp`` and ``value``, and the state is for the next observation.
+            The action; with a state or `full_fetch` (action, state, outputs), where the state is
+            for the next observation, and the outputs are ``logp`` and ``value`` of an actor-critic,
+            and none of dqn, sac and td3.
 
         Raises:
             ConfigError: there is no such policy.
@@ -293,7 +295,10 @@ class Trainer(TrainingLoop):
         return {DEFAULT_POLICY_ID: info}
 
     def columns_learnt(self, batch: Any) -> Mapping[str, NDArray[Any]]:
-        """Return column → (B, …) of a batch as `loss` reads them; algorithms may override it."""
+        """Return column → (B, …) of a batch as `loss` reads them: here its `columns()`.
+
+        Algorithms whose batches are of another type override it.
+        """
         columns: Mapping[str, NDArray[Any]] = batch.columns()
         return columns
 
@@ -342,7 +347,10 @@ class Trainer(TrainingLoop):
     import_model = import_policy_weights
 
     def describe_model(self) -> dict[str, Any]:
-        """Return inputs, outputs and size of the exported model, as plain data for its card."""
+        """Return inputs, outputs and size of the exported model, as plain data for its card.
+
+        Nothing is written.
+        """
         return export.describe(self.policy, self.inference)
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:

@@ -75,7 +75,10 @@ class Algorithm(Trainable):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> type[Self]:
-        """Return the class for these settings: this one, or its form for several policies."""
+        """Return the class for these settings: this one, or its form for several policies.
+
+        The latter if ``multiagent`` names policies other than the default one.
+        """
         if not (isinstance(config, Mapping) and has_policies(config.get("multiagent"))):
             return cls
         # Imported by name, since that module imports this one.
@@ -219,7 +222,10 @@ class Algorithm(Trainable):
 
     @classmethod
     def _check_devices(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings of the GPU that do not work with the other settings."""
+        """Raise ConfigError for ``act_on``, ``graphs`` or ``precision`` without a GPU to use.
+
+        For ``act_on`` the reason is `why_acts_on_cpu`, for the others ``num_gpus: 0``.
+        """
         if settings.devices.act_on == "gpu" and (why := cls.why_acts_on_cpu(settings)):
             raise ConfigError("act_on", "gpu", "auto or cpu here", why)
         if settings.devices.graphs == "on" and not settings.resources.num_gpus:
@@ -286,7 +292,7 @@ class Algorithm(Trainable):
 
     @classmethod
     def automatic_settings(cls, settings: TrainerConfig) -> tuple[str, ...]:
-        """Return the names of the settings that are ``auto``."""
+        """Return the names of those of `auto_settings` that are ``auto``."""
         flat = flatten(settings)
         return tuple(key for key in cls.auto_settings if flat[key] == AUTO)
 
@@ -317,9 +323,9 @@ class Algorithm(Trainable):
     def complete_config(
         cls, config: Mapping[str, Any], stop: Mapping[str, float]
     ) -> dict[str, Any]:
-        """Return the settings with `schedule_timesteps`, by default ``stop["timesteps_total"]``.
+        """Return a copy of the settings with ``schedule_timesteps``.
 
-        A copy is returned, unchanged if neither is given.
+        If it is not set, it becomes ``stop["timesteps_total"]``, or stays absent without that.
         """
         completed = dict(config)
         if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
@@ -328,9 +334,10 @@ class Algorithm(Trainable):
 
     @classmethod
     def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """Return the settings with `classic_results: true` if a metric in `names` needs it.
+        """Return a copy of the settings, with ``classic_results: true`` if a metric needs it.
 
-        If the settings have `classic_results` already, it is not changed.
+        `names` are the metrics that a sweep reads. If the settings have ``classic_results``
+        already, it is not changed.
         """
         is_asked = any(map(classic.is_classic, names))
         return {"classic_results": True, **config} if is_asked else dict(config)
@@ -347,9 +354,10 @@ class Algorithm(Trainable):
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
-        """Return the resources that a trial with these settings needs.
+        """Return resource → number that a trial with these settings needs.
 
-        They are ``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of its children.
+        ``cpu``, ``gpu`` and ``memory`` (bytes) are the trainer's own, ``extra_*`` those of all its
+        children together.
         """
         return config_checks.resource_request(parse(cls.config_class, config))
 
@@ -375,7 +383,10 @@ class Algorithm(Trainable):
 
     @classmethod
     def resource_help(cls, config: Mapping[str, Any]) -> str:
-        """Return the advice for a trial that asks for more resources than there are."""
+        """Return the advice for a trial that asks for more resources than there are.
+
+        It names the settings that decide about them, and shows `config`.
+        """
         return (
             "num_workers and evaluation_num_workers set how many child processes a trial has, "
             "num_gpus what it learns on; this trial's settings: "

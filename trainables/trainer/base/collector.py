@@ -249,7 +249,7 @@ class Collector(Algorithm):
         """Return whether all data of a checkpoint are copies that later training does not change.
 
         That is so if the trainer has no parts such as a replay, no callbacks and no writer, and
-        neither its filter nor its `get_state` is a user's own.
+        neither its filter nor the `get_state` of trainer or policy is a user's own.
         """
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is Policy.get_state
@@ -306,7 +306,10 @@ class Collector(Algorithm):
         return str(Path(self.logdir) / FOLDER)
 
     def worker_spec(self) -> WorkerSpec:
-        """Return the specification from which all workers are made, with index 0."""
+        """Return the specification from which all workers are made, with index 0.
+
+        Its `steps` are ``batch_size`` divided by the number of workers, rounded up.
+        """
         settings = self.settings
         kind = ExternalSpec if self.calls_trainer else WorkerSpec
         return kind(
@@ -332,7 +335,7 @@ class Collector(Algorithm):
         )
 
     def _columns(self) -> frozenset[str]:
-        """Return the names of the columns that ``output`` and callbacks request."""
+        """Return the names of the columns that ``output`` and callbacks request; often empty."""
         calls = self.reporter.calls
         written = WRITTEN_IN_LANES if self.calls_trainer else self.written_columns
         written = written if self.settings.offline.output else frozenset()
@@ -502,7 +505,7 @@ class Collector(Algorithm):
     def spread_of(self, policy_id: str) -> Spread | None:
         """Return how a policy's numbers from -1 to 1 are scaled to the bounds of actions.
 
-        Returns None if they are not scaled.
+        Returns None if they are not scaled. Raises KeyError if there is no such policy.
         """
         return self.members[policy_id].inference.connectors.adapter.spread
 

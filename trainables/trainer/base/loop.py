@@ -104,7 +104,7 @@ class TrainingLoop(Collector):
         return completed
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
-        """Return the latest result's metrics of episodes and steps: same keys, same numbers.
+        """Return the latest result's metrics of episodes and steps: the dict of `Progress.collect`.
 
         Args:
             selected_workers: indices of the workers to include; None for all. Totals always include
@@ -117,8 +117,9 @@ class TrainingLoop(Collector):
     def evaluate(self) -> dict[str, Any]:
         """Play ``evaluation_num_episodes`` new episodes, without an effect on training.
 
-        Exploration first follows the steps sampled so far. Returns ``episode_reward_mean`` and the
-        other keys of `PeriodicEvaluation.evaluate`.
+        Exploration first follows the steps sampled so far. The seeds are those of the evaluation
+        that ends the next iteration. Returns ``episode_reward_mean`` and the other keys of
+        `PeriodicEvaluation.evaluate`.
         """
         self._update_exploration()
         with self._limited_threads():
@@ -193,7 +194,11 @@ class TrainingLoop(Collector):
         return {"off_policy": results} if results else {}
 
     def _make_estimates(self) -> dict[str, Any]:
-        """Return estimator → off-policy estimate, from episodes that are read from files."""
+        """Return off-policy estimates as `Estimates.of` does, from episodes in files.
+
+        They are ``<estimator>``, its ``_low`` and ``_high``, and ``episodes``, the number of
+        episodes; the first call reads these.
+        """
         return self.estimates.of(self.likelihoods_of_unfiltered, self.iteration + 1)
 
     def likelihoods_of_unfiltered(
@@ -212,6 +217,10 @@ class TrainingLoop(Collector):
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return everything that affects the future, as plain data; filters are not flushed.
+
+        - ``policy``, ``filters``, ``streams``, ``recent_observations`` and the parts by name
+        - ``progress``, ``workers`` (a state for each), ``reporter``'s entries
+        - ``collected``, ``settled``, ``rounding`` and ``inexact``, which a restore compares
 
         Nothing is written to `checkpoint_dir`.
         """

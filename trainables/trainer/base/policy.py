@@ -66,7 +66,8 @@ class Policy:
             explore: True to draw actions; otherwise they are the best ones.
             prev_action_batch: N last actions as the environment took them, if the policy reads
                 them; None for those in the states.
-            prev_reward_batch: N last rewards, likewise.
+            prev_reward_batch: N last rewards, if the policy reads them; None for those in the
+                states.
 
         Returns:
             N actions as the environment takes them; the parts of the state for the next
@@ -145,7 +146,10 @@ class Policy:
         self._trainer.broadcast()
 
     def load_state_here(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state` in this process only; workers keep what they have."""
+        """Restore a state of `get_state` in this process only; workers keep what they have.
+
+        Filters stay if it has no ``filters``. Raises ValueError if it is of another policy.
+        """
         self._trainer.policy.set_state(state)
         if "filters" in state:
             filters_.set_state(self._trainer.filters, state["filters"])

@@ -192,7 +192,10 @@ def with_policies(
 
 
 def agent_with_spaces(agents: Mapping[str, EnvSpaces], observation: Any, action: Any) -> str | None:
-    """Return the first agent whose raw observation space and action space equal these, or None."""
+    """Return the first agent whose raw observation space and action space equal these, or None.
+
+    `agents` is agent → spaces; both spaces must be equal.
+    """
     asked = observation, action
     return next((one for one, its in agents.items() if (its.raw, its.action) == asked), None)
 
@@ -218,7 +221,7 @@ def policy_changes(present: Mapping[str, Any], began: Mapping[str, Any]) -> dict
 def apply_policy_changes(data: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``multiagent`` as it was when `policy_changes` returned `data`.
 
-    `began` is its value when training began.
+    `began` is its value when training began, of which a copy is returned if `data` is empty.
     """
     if not data:
         return dict(began)
@@ -273,7 +276,11 @@ def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any
 
 
 def _own_keys(config: type[TrainerConfig]) -> list[str]:
-    """Return the settings that a policy in ``multiagent.policies`` may set for itself."""
+    """Return the keys that a policy in ``multiagent.policies`` may set for itself.
+
+    They are all that `config` adds to `TrainerConfig`, and those of `OWN_SECTIONS` and `OWN`
+    without `SHARED_OF_THOSE`.
+    """
     keys: list[str] = []
     for name, one in config.model_fields.items():
         kind = one.annotation

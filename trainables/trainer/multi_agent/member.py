@@ -24,7 +24,7 @@ class _MemberWorkers(WorkerSet):
         self.samples: list[Sample] = []
 
     def sample(self) -> list[Sample]:
-        """Return `samples`, those of the member's agents in this round."""
+        """Return `samples`: the member's part of this round, which the common trainer has set."""
         return self.samples
 
     def _ask(self, method: str, args: Any) -> dict[int, Any]:

@@ -295,9 +295,9 @@ class MultiAgentTrainer(Trainer):
         return ReadingAgents(self.agents.agent_steps, *given, make)
 
     def _make_estimates(self) -> dict[str, Any]:
-        """Return policy → (estimator → off-policy estimate), for the policies that learn.
+        """Return policy → off-policy estimates (`Estimates.of`), for the policies that learn.
 
-        Policies without an estimate are left out.
+        Policies without an estimate are left out. The first call reads the episodes from files.
         """
         estimates = {}
         for pid in self.agents.trained:
@@ -315,7 +315,7 @@ class MultiAgentTrainer(Trainer):
         """Sample for all policies; let each one that is trained learn from its agents' rows.
 
         Then the workers get all weights and filters, and steps and episodes are counted. Returns
-        policy → the learner's statistics, for policies of which there were rows.
+        policy → the learner's statistics, for the policies that learn and of which there were rows.
         """
         self.set_global_vars({"timestep": self.progress.timesteps})
         with timed(self.timers, "sample_time_ms"):
@@ -479,7 +479,8 @@ class MultiAgentTrainer(Trainer):
             policy_cls: the algorithm or its name, which must be that of all policies; None for it.
             observation_space: observation space of its agents, given together with `action_space`;
                 None to take the spaces of the agents that the mapping assigns to it.
-            action_space: action space of its agents, likewise.
+            action_space: action space of its agents, given together with `observation_space`. Both
+                must equal those of an agent.
             config: settings that only this policy has, as in ``multiagent.policies``.
             policy_state: state that `Policy.get_state` returned, of this or another trainer.
             policy_mapping_fn: agent → policy, a dict or an importable function; None if every agent
@@ -609,7 +610,7 @@ class MultiAgentTrainer(Trainer):
 
         With `explore` actions are drawn; otherwise they are the most probable ones. Every call
         starts from the policies' initial states, as at the start of an episode. The mapping gets
-        the same random numbers in every call.
+        the same random numbers in every call. Raises ConfigError if it returns an unknown policy.
         """
         actions = {}
         for agent, one in observations.items():
@@ -654,8 +655,10 @@ class MultiAgentTrainer(Trainer):
     def _trained_items(self, by_policy: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return (policy, its value in `by_policy`) for the policies that learn and are in it.
 
+        They are in the order of the policies' names.
+
         Raises:
-            ConfigError: an unknown policy.
+            ConfigError: a policy in `by_policy` is unknown.
         """
         for pid in by_policy:
             self.member(pid)
