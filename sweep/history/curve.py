@@ -103,10 +103,11 @@ class Reading(NamedTuple):
     value: float
     """Value of the metric there."""
     step: float
-    """Value of `time_attr` at which the value was taken: the level itself, or that of the nearest
+    """Value of `time_attr` at which the value was taken: the level itself, or that of the adjacent
     result if nothing could be interpolated."""
     sides: tuple[Point, Point] | None = None
-    """Results before and after the level if the value was interpolated between them, else None."""
+    """Results before and after the level if the value was interpolated between them; None if one
+    result was read, or if both have the same value."""
 
 
 def readings(
@@ -114,7 +115,7 @@ def readings(
 ) -> Iterator[tuple[list[float], Reading | None, bool]]:
     """Read a curve at ascending levels (values of `time_attr`) in one pass.
 
-    Yields for each level: all values up to it, oldest first, of which the last is the value at the
+    Yields for each level: all numbers up to it, oldest first, of which the last is the value at the
     level (always the same list object, so read it before the next step); the reading at the level,
     or None if there is none; and True if a result at or past the level has a number. Without such a
     result, the last value before the level is read. If the first number comes after the level, it

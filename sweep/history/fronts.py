@@ -121,7 +121,8 @@ class Compared(NamedTuple):
     """
 
     by_metric: tuple[bool, float, int]
-    """Sort key by the metric: without a score, cost, number of the trial."""
+    """Sort key by the metric: True if the trial has no score, its cost (0 without a score), and its
+    number."""
     costs: Costs | None
     """Costs in all objectives, the metric's first; None if one is missing or not finite."""
     violation: float
@@ -190,7 +191,7 @@ class Arranged:
 
     @property
     def fronts(self) -> int:
-        """Number of different fronts."""
+        """Number of different fronts; 0 if no trial is feasible with all scores."""
         return max((one.front or 0 for one in self.placed), default=0)
 
     def equal_places(self, place: int) -> list[int]:

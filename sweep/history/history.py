@@ -338,8 +338,8 @@ class History:
     def unrecorded_s(self, driven_at: float) -> float:
         """Return for how many seconds the newest driver went on after its last event.
 
-        `driven_at` is the last renewal of its lease, in seconds since 1970. Returns 0 if no term
-        runs, or if the driver ended properly.
+        `driven_at` is the last renewal of its lease, in seconds since 1970. Returns 0 if the
+        newest term is a final evaluation, if its driver ended properly, or if there is no term.
         """
         if self._span is None or self.ended:
             return 0.0
@@ -389,7 +389,7 @@ class History:
     def extend(self, recorded: Sequence[Recorded]) -> None:
         """Apply recorded events, which must follow the newest one in the order of their numbers.
 
-        Raises DamagedLedger if an event does not follow from those before it.
+        Raises DamagedLedger if an event does not follow from those before it, which are applied.
         """
         for record in recorded:
             try:

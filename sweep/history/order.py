@@ -82,19 +82,21 @@ def replica_status_key(status: Status) -> Key:
 
 
 counted = _by_number(lambda trial: trial.has_searched_settings)
-"""Key of trials whose settings were searched, which count for ``--trials``."""
+"""Key for `History.order`: keeps trials whose settings were searched (counted by ``--trials``)."""
 living = _by_number(lambda trial: trial.status not in FINISHED)
-"""Key of trials that have not finished."""
+"""Key for `History.order`: keeps WAITING, RUNNING and PAUSED trials, by number."""
 held = _by_number(lambda trial: bool(trial.hold))
-"""Key of trials that a user holds."""
+"""Key for `History.order`: keeps trials that a user paused or stopped, by number."""
 torn = _by_number(_is_torn)
-"""Key of trials of which one replica failed or was pruned while another has not finished."""
+"""Key for `History.order`: keeps trials of which one replica failed or was pruned while another
+has not finished, by number."""
 interrupted = _by_number(lambda trial: trial.is_interrupted)
-"""Key of trials with a replica that was interrupted before its goal."""
+"""Key for `History.order`: keeps trials with a replica that is PAUSED before its goal or with lost
+results and that no user holds, by number."""
 reported = _by_number(lambda trial: any(replica.reported for replica in trial.replicas))
-"""Key of trials of which any result ever had the metric."""
+"""Key for `History.order`: keeps trials of which any result ever had the metric, by number."""
 tested = _by_number(lambda trial: bool(trial.test_replicas))
-"""Key of trials that have test replicas, trained under held-out seeds."""
+"""Key for `History.order`: keeps trials that have test replicas (held-out seeds), by number."""
 
 
 @dataclass
@@ -205,7 +207,7 @@ class Total(Summary):
 
     @property
     def sum(self) -> float:
-        """Current sum; infinite if it exceeds the range of floats."""
+        """Current sum without NaN; infinite if a number is, or if it exceeds a float's range."""
         try:
             return math.inf if self._infinite else float(self._finite)
         except OverflowError:

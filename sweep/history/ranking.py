@@ -122,7 +122,7 @@ def is_complete(trial: Trial) -> bool:
 def front_indices(trials: Sequence[Trial], objective: Objective) -> list[int]:
     """Return the index of each trial's front, from 0.
 
-    Trials that lack a score have ``len(trials)``.
+    Trials without a finite score in every objective have ``len(trials)``.
     """
     costs = {
         index: tuple(

@@ -84,7 +84,8 @@ class Replica:
     """Number of successive slices whose processes died, since the last slice that ended
     otherwise."""
     crashes: list[int] = field(default_factory=list)
-    """Numbers of the iterations after the present one in which the trainable raised, in order."""
+    """Number of the iteration of each exception of the trainable, oldest first; without those in
+    iterations that were finished since."""
     error: str = ""
     """Newest traceback, or message of a disk that refused a checkpoint; empty without one."""
     exactness: str = ""
@@ -204,7 +205,10 @@ class Replica:
 
     @property
     def has_diverged(self) -> bool:
-        """True if the metric stays NaN (`Divergence.is_permanent`); needs the curve."""
+        """True if the metric stays NaN (`Divergence.is_permanent`).
+
+        It is always False in a history without curves.
+        """
         return self._summary.update(self.curve).divergence.is_permanent
 
     @property
@@ -357,7 +361,10 @@ class Replica:
         return (self.time if self.status in FINISHED else self.known_until) >= level
 
     def is_past(self, goal: Goal) -> bool:
-        """Return whether the replica has trained up to a goal, with or without the metric."""
+        """Return whether the replica has trained up to a goal, with or without the metric.
+
+        Returns False for a goal whose `until` is None.
+        """
         return goal.until is not None and self.time >= goal.until
 
     @property

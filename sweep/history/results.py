@@ -22,8 +22,8 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     """Return a nested result as one level with keys joined by ``/``, without `config`.
 
     Only scalars are kept: bools, numbers, texts (cut after `LONGEST_TEXT` characters) and arrays of
-    shape (). `config` is left out at the top only. `prefix` is the path of the mapping, empty at
-    the top.
+    shape (). Integers from ±2**1023 on become floats. `config` is left out at the top only.
+    `prefix` is the path of the mapping, empty at the top.
     """
     flat: dict[str, Scalar] = {}
     for key, value in result.items():
@@ -59,8 +59,8 @@ def _to_scalar(value: Any) -> Scalar | None:
 def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") -> str:
     """Return a description, for an error message, of the value at `path` of a nested result.
 
-    Returns an empty text if it is a number, or absent. `prefix` is the path of the mapping, empty
-    at the top.
+    Returns an empty text if it is a number or bool, or absent. `prefix` is the path of the mapping,
+    empty at the top.
     """
     for key, value in result.items():
         here = f"{prefix}{key}"
@@ -72,7 +72,7 @@ def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") ->
 
 
 def _describe(value: Any) -> str:
-    """Return a description of a value for an error message; empty if it is a number."""
+    """Return a description of a value for an error message; empty for a number or bool."""
     if to_number(_to_scalar(value)) is not None:
         return ""
     if isinstance(value, str):

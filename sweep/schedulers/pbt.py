@@ -42,7 +42,7 @@ class Scheduler(Population):
         number: int,
         siblings: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """Return the parent's settings, each perturbed or resampled.
+        """Return the parent's settings, with those in `mutated` perturbed or resampled.
 
         A choice moves to a neighbour. The random stream belongs to the offspring's `number`;
         history and siblings are not used.

@@ -149,7 +149,7 @@ class Simulation:
     A context manager.
 
     Args:
-        spec: keys of a spec, which override `DEFAULTS`.
+        spec: keys of a spec, which override `DEFAULTS`; a value of None leaves the key out.
         curves: results of its trials.
         slots: number of slices that run at once.
         saves: True if trials can save checkpoints.

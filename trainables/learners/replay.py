@@ -331,8 +331,8 @@ class PrioritizedReplay(ReplayBuffer):
     def prioritize(self, indices: Array, errors: Array) -> None:
         """Set the priorities of the rows with these `indices` (B,) from their `errors` (B,).
 
-        A priority is a power of the absolute error. The highest one so far, which new rows get,
-        grows with them. The indices are those that `sample` returned.
+        A priority is a power of the absolute error plus `prioritized_replay_eps`. The highest one
+        so far, which new rows get, grows with them. The indices are those that `sample` returned.
         """
         config = self._config
         sizes = np.abs(errors).astype(np.float64) + config.prioritized_replay_eps

@@ -83,7 +83,8 @@ class RowsToEvaluate(NamedTuple):
     """Rows of a fragment, and observations after them, to be evaluated by the present networks."""
 
     batch: TrainBatch
-    """Valid rows in sequences; each sequence is followed by the observation after its last step."""
+    """Valid rows in sequences, each followed by the observation after its last step; all columns
+    but observations, actions and states are 0."""
     row: NDArray[np.int64]
     """Index (B,) of each row among the T·N rows of the fragment, step by step."""
     is_next_observation: NDArray[np.bool_]

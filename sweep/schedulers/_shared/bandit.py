@@ -64,7 +64,7 @@ class Posterior:
     t: Array
     """Times of the observations in intervals, (n,)."""
     factor: Array
-    """Cholesky factor of the observations' covariance with noise, (n, n)."""
+    """Lower Cholesky factor of the observations' covariance with noise, (n, n)."""
     weights: Array
     """Inverse of that covariance times the observed values, (n,)."""
     evidence: float
@@ -126,7 +126,10 @@ class Bandit:
         return cls(observed, Posterior.fit(observed.kernel, points, times, unknown), time)
 
     def bound(self, points: Array) -> Array:
-        """Return the upper confidence bound (m,) of the improvement at points (m, d)."""
+        """Return the upper confidence bound (m,) of the improvement at points (m, d).
+
+        Improvements are in standard deviations of the observed ones, from their mean.
+        """
         mean, _ = self.observed.predict(points, self.time)
         _, deviation = self.expected.predict(points, self.time)
         beta = C1 + max(0.0, math.log(C2 * len(self.observed.x)))

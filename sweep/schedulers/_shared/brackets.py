@@ -197,7 +197,8 @@ class Brackets(schedulers.Scheduler):
     def _find_assignment(self, history: History) -> "_Assignment | None":
         """Return the assignment of trials to brackets; None while the top rung is unknown.
 
-        Without one in the spec, the top rung is where the first trial has ended.
+        Without one in the spec, the top rung is where the first COMPLETED trial ended; the trials
+        that started before that, without a goal, belong to no bracket.
         """
         if self.levels:
             return self._assignment

@@ -111,7 +111,8 @@ class FrontRung(Described):
     def evidence(self, level: float, place: int, promoted: int) -> Evidence:
         """Return the values behind a decision about rank `place`, if the first `promoted` continue.
 
-        `level` is the value of `time_attr` at which trials are compared.
+        They are those of `rungs.evidence`, with fronts and scores in further objectives. `level` is
+        the value of `time_attr` at which trials are compared.
         """
         places = shown_places(self, place, promoted)
         placed = [self._arranged.placed[p - 1] for p in places]

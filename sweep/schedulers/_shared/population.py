@@ -72,7 +72,7 @@ class Generation:
 
     @property
     def replaced_members(self) -> list[Trial]:
-        """Trials to replace, by number; empty if no trial can be a parent.
+        """Trials to replace, even if they have ended, by number; empty if none can be a parent.
 
         A trial that has not reported the metric yet is not in the ranking.
         """
@@ -189,7 +189,8 @@ class Population(schedulers.Scheduler):
     def _plan_synchronous(self, history: History, free: int) -> Plan:
         """Return the plan if all trials are compared at once (``synch: true``).
 
-        While settings are left to search, it only starts trials.
+        While settings are left to search, it only starts trials. Otherwise it first continues
+        trials that were held while the others went on to a higher level.
         """
         # The population does not wait for a clone, which may be ahead of it. If all members have
         # ended, new trials start at the first level, and clones continue alone.
@@ -378,7 +379,7 @@ def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
 
 
 def _lineage_score(history: History, trial: Trial, level: float) -> float | None:
-    """Return a trial's score at a level; for an offspring that started later, its ancestor's."""
+    """Return a trial's score at a level; its ancestor's if it started at or after the level."""
     while trial.parent is not None and born_at(trial) >= level:
         trial = history.trials[trial.parent]
     return trial.score_at(level)

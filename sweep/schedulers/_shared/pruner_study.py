@@ -328,8 +328,9 @@ def make_asked(entry: Mapping[str, Any], key: str, top: float | None) -> BasePru
     """Return the pruner that a spec names in the mapping `entry` at `key`.
 
     The mapping has ``pruner``, the name of the class, and its arguments. `top` is the value of
-    `time_attr` at which trials end, or None. Raises BadConfig if Optuna has no such pruner, or it
-    refuses the arguments.
+    `time_attr` at which trials end, or None. Raises BadConfig if Optuna has no such pruner, if it
+    refuses the arguments, or if one with rungs lacks ``min_resource`` (SuccessiveHalvingPruner) or
+    ``max_resource`` (HyperbandPruner, for which it is `top` by default).
     """
     name = entry["pruner"]
     known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]

@@ -85,7 +85,10 @@ def check_reached(key: str, level: float, time_attr: str, context: SchedulerCont
 
 
 def is_waiting(trial: Trial) -> bool:
-    """Return whether the trial is PAUSED at its goal and waits for a decision of the scheduler."""
+    """Return whether the trial is PAUSED at its goal and waits for a decision of the scheduler.
+
+    It must be of `History.for_scheduler`: elsewhere, PAUSED trials that a user holds count too.
+    """
     return trial.status is Status.PAUSED and not trial.is_interrupted
 
 
@@ -258,8 +261,9 @@ def is_climbing(trial: Trial) -> bool:
 def evidence(level: float, ranking: Ranking, place: int, promoted: int) -> Evidence:
     """Return the values behind a decision about rank `place`, if the first `promoted` continue.
 
-    Of a long ranking it contains the top, and the neighbours of the cut and of the trial itself.
-    `level` is the value of `time_attr` at which trials are compared.
+    The keys are `rung` (the level), `place`, `of` (the number of trials) and `promoted`; and lists
+    `places`, `trials`, `scores` and `steps` (values of `time_attr` at which scores were read). Of a
+    long ranking they contain the top, and the neighbours of the cut and of the trial itself.
     """
     places = shown_places(ranking, place, promoted)
     return {

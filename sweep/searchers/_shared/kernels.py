@@ -102,8 +102,9 @@ class Density:
 def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
     """Return the kernel width of one dimension for its known values, by the normal reference rule.
 
-    It is at least `LEAST`, and the maximum if fewer than two values are known. `count` is its
-    number of choices, 0 if it is ordered, and `dimensions` the number of all dimensions.
+    It is at least `LEAST` and at most 1 (1 - 1 / k for k choices), and the maximum if fewer than
+    two values are known. `count` is its number of choices, 0 if it is ordered, and `dimensions` the
+    number of all dimensions.
     """
     if len(values) < 2:
         return 1.0 if count == 0 else 1 - 1 / count

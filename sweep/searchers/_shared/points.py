@@ -15,7 +15,7 @@ MOST = 1_000_000
 
 
 def countable(space: Space) -> enumeration.Points | None:
-    """Return all points of a space, or None if they are infinitely many or more than `MOST`."""
+    """Return all points of a space; None if they are infinitely many or more than a million."""
     try:
         points = enumeration.Points(space)
     except BadSpace:

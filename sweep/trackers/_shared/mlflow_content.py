@@ -555,7 +555,7 @@ def made_at(row: Row, began: float, end_time: float) -> float:
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a time in seconds as MLflow stores it: whole milliseconds."""
+    """Return a time in seconds as MLflow stores it: whole milliseconds, rounded down."""
     return int(seconds * 1000)
 
 

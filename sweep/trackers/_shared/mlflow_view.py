@@ -45,8 +45,8 @@ def view(context: TrackerContext, parent: str, trials: int) -> str:
     """Return the value of the tag that holds the sweep's view, as JSON.
 
     `parent` is the ID of its own run. If the tag would be too long, only the first searched
-    settings are shown. If the page does not show all trials at first, the heading of the charts
-    says so.
+    settings are shown. Settings that begin with ``_`` are left out unless all do. If the page does
+    not show all trials at first, the heading of the charts says so.
     """
     searched = [name for name in context.spec.space.searched if not name.startswith("_")]
     names = searched or list(context.spec.space.searched)

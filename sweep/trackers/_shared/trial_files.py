@@ -78,7 +78,7 @@ class RowPositions:
 
     @property
     def end(self) -> int:
-        """Offset in bytes at which the last row ends."""
+        """Offset in bytes at which the last row ends; `start` without rows."""
         return self.ends[-1] if self.ends else self.start
 
 
@@ -356,7 +356,10 @@ class FileTracker(trackers.Tracker):
             yield f"has {len(wrong)} other rows, the first is of iteration {min(wrong)}"
 
     def set_aside(self) -> None:
-        """Delete the files, since wrong rows would stay if all events were sent again."""
+        """Delete the files of rows, since wrong ones would stay if all events were sent again.
+
+        ``params.json`` and the folders stay.
+        """
         for file in self._context.folder.logs.glob(f"trial-*/{self.file}"):
             with _opened(file.parent) as parent:
                 os.unlink(self.file, dir_fd=parent)
