@@ -49,7 +49,7 @@ class SimulationResult:
     state: str
     """State of the sweep at its end, such as ``finished``."""
     history: History
-    """History at the sweep's end, as a scheduler sees it."""
+    """History at the sweep's end, with all results; trials that a user holds are as they are."""
     records: tuple[Recorded, ...]
     """All events of the sweep, each with its number and time."""
     seconds: float

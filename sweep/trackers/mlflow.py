@@ -134,6 +134,7 @@ class Tracker(trackers.Tracker):
         """Delete the runs that sending all events again would not repair.
 
         Does nothing if the file of all sweeps does not exist.
+
         Raises:
             StorageError: the file of all sweeps is damaged.
         """

@@ -141,9 +141,10 @@ class CommandConfig(Settings):
 def _train(config: dict[str, Any]) -> None:
     """Run the program, and report each result that it prints as an iteration.
 
-    A training function: blocks until the program ends, and pauses at each report. Lines that are no
-    results are printed to the trial's log; after each checkpoint the program is sent an empty line.
-    Raises TrainableError if the program failed, or ended without a result.
+    A training function: blocks until the program ends, and pauses at each report. The entry
+    ``checkpoint`` of a result is data, or True for the files in the folder ``SWEEP_SAVE``. Lines
+    that are no results are printed to the trial's log; after each checkpoint the program is sent an
+    empty line. Raises TrainableError if the program failed, or ended without a result.
     """
     reports, logdir, pattern = 0, get_context().logdir, config.get("pattern")
     with (

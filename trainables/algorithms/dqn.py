@@ -408,7 +408,7 @@ class DQN(Trainer):
             return learn_on_rows(self, self.columns_learnt(batch), self.update)
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
-        """Return the loss () of filtered rows (B, …), and the mean Q-value of the choices taken.
+        """Return the loss () of filtered rows (B, …), and ``mean_q``, that of the choices taken.
 
         Losses of rows are multiplied by ``weights``, if the batch has that column. Noisy layers get
         drawn noise.

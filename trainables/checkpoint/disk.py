@@ -55,8 +55,8 @@ def publish(
 ) -> None:
     """Write `pieces` as the file `name` in the folder `parent`, replacing an existing one at once.
 
-    They are written to a temporary file, which is then renamed. The name is durable only after
-    `sync`.
+    They are written to a temporary file, readable by this user alone, which is then renamed. The
+    name is durable only after `sync`.
 
     Args:
         parent: descriptor of the folder.

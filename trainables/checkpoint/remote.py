@@ -140,7 +140,7 @@ class Remote:
         self._retry(lambda: self._pipe(name, content))
 
     def read(self, name: str) -> bytes:
-        """Return the first `SMALL_FILE_BYTES` bytes of a file.
+        """Return the first `SMALL_FILE_BYTES` (64 KiB) of a file.
 
         Raises RemoteFileMissing if it does not exist.
         """

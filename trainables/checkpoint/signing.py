@@ -166,9 +166,10 @@ def trust_checkpoints(digests: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _own_folder() -> Iterator[Path]:
-    """Yield the folder of key and list, ``~/.config/sweep``, which may not exist.
+    """Yield the folder of key and list, which may not exist.
 
-    An OSError inside the block, or a missing home folder, becomes SigningError.
+    It is ``sweep`` in ``$XDG_CONFIG_HOME``, or else in ``~/.config``. An OSError inside the block,
+    or a missing home folder, becomes SigningError.
     """
     folder = Path("~")
     try:

@@ -50,8 +50,8 @@ def reach(place: str) -> None:
     """Kill a process here if a test has set the failpoint `place`; else do nothing.
 
     The environment variable ``SWEEP_FAILPOINT`` holds ``place:count:victim``. At the count-th call
-    with this place, the victim gets SIGKILL: this process, its driver, or a worker below this
-    process.
+    with this place, the victim gets SIGKILL: this process (``self``), its driver (``parent``), or a
+    ``worker`` below this process. Calls of all processes are counted in ``SWEEP_FAILPOINT_FILE``.
     """
     wanted = os.environ.get("SWEEP_FAILPOINT")
     if wanted is None:

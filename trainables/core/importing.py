@@ -71,10 +71,10 @@ def import_module(path: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _hidden_arguments(name: str) -> Iterator[None]:
-    """Set `sys.argv` to ``[name]`` inside the block, so that no code sees this command's arguments.
+    """Hide this command's arguments from the code that the block imports.
 
-    A script that parses arguments when imported then gets its defaults, and its error messages name
-    that script.
+    `sys.argv` is the file name of the module `name` alone, such as ``["train.py"]``. A script that
+    parses arguments when imported then gets its defaults, and its error messages name that script.
     """
     before = sys.argv
     sys.argv = [f"{name.rpartition('.')[2]}.py"]

@@ -101,7 +101,8 @@ class OneTimeLog:
     def __call__(self, subject: str, value: Any) -> None:
         """Log ``subject: summary of value``, unless a value of `subject` was logged already.
 
-        A callable `value` is called for the value, only if the line is written.
+        The level is INFO in the first `PERIOD` rounds, then DEBUG. A callable `value` is called for
+        the value, only if the line is written.
         """
         if not self._on or subject in self._logged:
             return
@@ -141,7 +142,8 @@ def summary(value: Any) -> str:
 def system_usage(config: LogConfig) -> dict[str, Any]:
     """Return ``{"perf": ...}``: CPU and memory use of the machine in percent, at most 1 s old.
 
-    Returns an empty dict if the setting is off or psutil is not installed.
+    Its keys are ``cpu_util_percent`` and ``ram_util_percent``. Returns an empty dict if the setting
+    is off or psutil is not installed.
     """
     if not config.log_sys_usage:
         return {}

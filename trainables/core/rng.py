@@ -91,8 +91,8 @@ def seed_global(seed: int, *path: Name) -> None:
 def capture_global() -> dict[str, Any]:
     """Return the states of the global streams of `random`, numpy and torch.
 
-    The entries are ``python``, ``numpy`` and ``torch``. Torch is not imported for this: its entry
-    is then the state that it will get once it is imported.
+    The entries are ``python``, ``numpy`` and ``torch`` (on the CPU). Torch is not imported for
+    this: its entry is then the state that it will get once it is imported.
     """
     import numpy as np
 
@@ -144,7 +144,7 @@ def equal_global(before: Any, after: Any) -> bool:
 
 @contextlib.contextmanager
 def seed_torch_from(stream: "np.random.Generator") -> Iterator[None]:
-    """Seed torch's global stream from `stream` inside the block, and restore it afterwards.
+    """Seed torch's global streams from `stream` inside the block; restore the CPU's afterwards.
 
     One number is drawn from `stream`.
     """

@@ -75,10 +75,10 @@ def explore(
     """Run an objective of Optuna with different values to find the parameters it asks for.
 
     Each value of a short choice or range is tried (at most 32, `objectives.FEW`), and the first and
-    last of longer ones; then random ones, until nothing new comes. Each run ends where the function
-    can ask for nothing more, or at its first report. A call that no search space can express ends
-    the exploration; `problem` then says so. Equal functions give equal explorations, unless time
-    runs out. Must be called in the main thread.
+    last of longer ones; then random ones, until nothing new comes, in at most 200 runs. Each run
+    ends where the function can ask for nothing more, or at its first report. A call that no search
+    space can express ends the exploration; `problem` then says so. Equal functions give equal
+    explorations, unless time runs out. Must be called in the main thread.
 
     Args:
         config: settings that the spec fixes; they are answered without being explored.

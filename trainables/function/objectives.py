@@ -267,8 +267,8 @@ class Trial(dict[str, Any]):
 
         Results contain `step`, the objective's own count.
 
-        Blocks until the next iteration is wanted. Raises the error by which the sweep ends a trial
-        only if the objective reports again after that.
+        Blocks until the next iteration is wanted. If the sweep has ended the trial, raises an
+        exception; but if the objective calls `should_prune`, only at the report after that.
         """
         named = named_result(float(value), self._names[0])
         self.has_reported = True
@@ -351,8 +351,8 @@ def run_objective(
 ) -> Any:
     """Call an objective with a `Trial`, to which the arguments belong; return the last result.
 
-    If it raised TrialPruned, that is None after a report, since what was reported stands, and NaN
-    before the first report.
+    If it raised TrialPruned, that is None after a report, since what was reported stands, and a
+    result in which the metric is NaN before the first report.
     """
     asks = "should_prune" in _names_in(innermost(function))
     trial = Trial(config, number, name_of(function), report, names, ends if asks else ())
