@@ -38,7 +38,8 @@ class Comparison:
     def _data(self) -> dict[str, Any]:
         """Return the data of `views.comparison.compare` for all sweeps.
 
-        Raises UsageError if they do not fit.
+        Its keys are ``metric``, ``mode``, ``settings`` (names), ``shared`` (those that all sweeps
+        search) and ``sweeps`` (a mapping for each). Raises UsageError if the sweeps do not fit.
         """
         return comparison.compare(self._present_state())
 
@@ -54,7 +55,8 @@ class Comparison:
         a new seed), ``expected_error`` (the standard error), ``score``, ``seeds`` (of the best
         trial), number of ``trials``, environment ``steps`` and training ``seconds`` of all trials,
         ``searcher``, ``scheduler``, and the spec's keys ``score`` (as ``score_of``) and
-        ``aggregate``. A setting without a value is None.
+        ``aggregate``. A setting without a value is missing (None or NaN), and so are the numbers
+        of a best trial that does not exist; its ``seeds`` are 0.
         """
         from pandas import DataFrame
 
@@ -86,7 +88,8 @@ class Comparison:
     def report(self, path: str | Path = "comparison.html") -> Path:
         """Write one HTML file that shows the sweeps side by side; return its path.
 
-        An existing file is replaced. Raises StorageError if the file cannot be written.
+        An existing file is replaced. Raises StorageError if the file cannot be written, or if
+        Plotly is not installed.
         """
         from sweep.operations.report import comparison as compared
         from sweep.operations.report import page

@@ -35,8 +35,8 @@ def ask(
     """Write a request to the ledger, and wait for the answer of a running driver.
 
     `body` has the arguments of the `verb`. Waits at most `patience_s` seconds, and not at all if no
-    driver runs. Returns the answer, None if no driver has handled the request yet; and true if a
-    driver runs.
+    driver runs. Returns the answer, and true if a driver runs. Without an answer it is None, and
+    the request stays in the ledger for this driver or the next one.
 
     Raises:
         UsageError: the sweep cannot grant it, and nothing was written; or the driver refused it.
@@ -60,8 +60,8 @@ def suggest(
 ) -> tuple[Answer | None, bool]:
     """Ask a sweep to try `settings` in a new trial; waits and returns as `ask`.
 
-    `reason` and `author` are texts for people. An `author` of None is replaced by the user name of
-    this process.
+    `settings` has searched parameter → value, also only some. `reason` and `author` are texts for
+    people. An `author` of None is replaced by the user name of this process.
     """
     author = user() if author is None else author
     return ask(

@@ -127,7 +127,10 @@ class _Builder:
         self._names = {model: one["$ref"].rpartition("/")[2] for (model, _), one in refs.items()}
 
     def spec_schema(self) -> Schema:
-        """Return the schema of a spec."""
+        """Return the schema of a spec, with the definitions that it uses.
+
+        It does not require ``name``, nor ``space`` and ``metric`` if a path names the trainable.
+        """
         spec = self._model(SweepSpec)
         properties = dict(spec["properties"])
         for key in self._options:
@@ -279,7 +282,7 @@ class _Builder:
     def _define(self, name: str, schema: Schema) -> Schema:
         """Add `schema` to the definitions and return a reference to it.
 
-        It is named after `name`, with a number if that name has another schema.
+        It is named ``setting.NAME``, or ``setting.NAME.2`` and so on if that has another schema.
         """
         number, wanted = 1, f"setting.{name}"
         while self._definitions.setdefault(wanted, schema) != schema:
@@ -352,7 +355,8 @@ def _refs(part: Any) -> Iterator[str]:
 def _to_draft_7(part: Any) -> Any:
     """Convert `part` of a schema to draft 7 of JSON Schema.
 
-    There, ``items`` may be a list of schemas, and other keys next to ``$ref`` are ignored.
+    There, ``items`` may be a list of schemas, which replaces ``prefixItems``; and other keys next
+    to ``$ref`` are ignored, so that it moves into ``allOf``.
     """
     if isinstance(part, list):
         return [_to_draft_7(one) for one in part]

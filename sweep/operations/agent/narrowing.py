@@ -26,7 +26,10 @@ _LISTS = ("choice", "ordinal", "grid")
 
 
 class Narrowing(Settings):
-    """The part of one parameter's values that a language model keeps: a numeric range or a list."""
+    """The part of one parameter's values that a language model keeps: a numeric range or a list.
+
+    Exactly one of the two must be set, which only `narrow_spec` checks.
+    """
 
     between: Annotated[tuple[Number, Number], Field(strict=False)] | None = Field(
         None, description="Lowest and highest value that are left of a numeric range."
@@ -90,7 +93,7 @@ def _read(text: str, file: str, name: str, changes: Sequence[Override]) -> Sweep
 
 
 def _fits(space: Space, settings: Mapping[str, Any]) -> bool:
-    """Return whether the space contains the point `settings`, a mapping of parameter to value."""
+    """Return whether `settings`, parameter → value, are a part of an allowed point of the space."""
     with contextlib.suppress(UsageError):
         initial.check(space, [settings], Source())
         return True
@@ -120,8 +123,8 @@ def _override(space: Space, name: str, wish: Narrowing) -> Override:
 def _complement(domain: Choice | Ordinal, name: str, words: Mapping[str, Any]) -> list[Any]:
     """Return the entries for ``forbid`` that exclude the values of a domain missing from `words`.
 
-    `words` is the YAML description of the smaller domain. The list has one entry, or none if no
-    value is missing.
+    `words` is the YAML description of the smaller domain. The list has the one entry
+    ``{name: [missing, …]}``, or none if no value is missing.
     """
     left = {choice_key(value) for kind in _LISTS for value in words.get(kind, ())}
     gone = [value for key, value in domain.values_by_key.items() if key not in left]

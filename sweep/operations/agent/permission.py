@@ -174,17 +174,17 @@ class Permission:
         return [name for name in names if os.path.lexists(Folder(self.root, name).by_a_model)]
 
     def log(self, name: str) -> Path:
-        """Return the path of the file that receives the output of a sweep's driver.
+        """Return the path ``ROOT/.agent/NAME.log``, which receives the output of a sweep's driver.
 
-        The file need not exist.
+        The file need not exist, nor the sweep.
         """
         return self.root / PLACE / f"{name}.log"
 
     def remaining(self) -> Remaining:
         """Compute the unused part of the permission from the ledgers of the servers' sweeps.
 
-        A sweep that runs counts with all the trials that it may still have. Raises SweepError if a
-        ledger cannot be read.
+        A sweep that runs counts with all the trials that it may still have, any other with those
+        that it has. Deleted sweeps do not count. Raises SweepError if a ledger cannot be read.
         """
         trials, used, driven = 0, dict.fromkeys(SHARED, 0.0), []
         for name in self.started():

@@ -51,7 +51,8 @@ def examine(root: Path, name: str | None, named: Services, patience_s: float) ->
 
     A service in `named` replaces the sweep's own. Each check takes at most `patience_s` seconds.
     Failed checks become findings of level ``problem``; those about reading the sweep's files come
-    last. Raises UnknownName if the sweep does not exist, UsageError if its files are links.
+    last. What a check writes is removed, except a new signing key of the user. Raises UnknownName
+    if the sweep does not exist, UsageError if its files are links.
     """
     findings: list[Finding] = []
     if name is not None:
@@ -73,7 +74,8 @@ def _add_services_of_sweep(
 ) -> Services:
     """Return `named` with the addresses in a sweep's files for the services that it lacks.
 
-    If a file cannot be read within `patience_s` seconds, a problem is appended to `findings`.
+    The files are read one after another. For each that cannot be read within `patience_s` seconds,
+    a problem is appended to `findings`, and its service stays empty.
     """
     used: dict[str, str] = {}
     for part, read in (

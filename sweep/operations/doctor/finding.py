@@ -40,7 +40,8 @@ class Check(NamedTuple):
 def clock(part: str, machine: str, ahead_s: float) -> Finding:
     """Return a warning if a machine's clock differs from ours by more than `CLOCK_S`, else an ok.
 
-    `ahead_s` is the number of seconds by which it is ahead; negative if it is behind.
+    `part` is that of the finding, `machine` a name for its text. `ahead_s` is the number of seconds
+    by which the clock is ahead of this machine's; negative if it is behind.
     """
     if abs(ahead_s) <= CLOCK_S:
         return Finding(part, "ok", f"{machine}: its clock is within {CLOCK_S:g} s of this one")

@@ -68,7 +68,7 @@ def cluster(chosen: str, root: Path, patience_s: float) -> Check:
 
     `chosen` is the pool as the user names it, such as ``dask@ADDRESS``. `patience_s` is the longest
     time to wait, in seconds. A pool that is not part of sweep is not run, which is a warning; one
-    without a cluster is ok.
+    without a cluster is ok. The check may create the user's signing key.
     """
     name, _, address = chosen.partition("@")
 

@@ -126,7 +126,8 @@ def _parameters(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) -> int:
     """Return the number of trials for a W&B sweep: `run_cap`, the size of the grid, or `TRIALS`.
 
-    The size of a grid (`parameters` is what it searches) is at most `MOST_TRIALS`.
+    The size of a grid (`parameters` is what it searches) counts `TRIALS` values for a range, and is
+    at most `MOST_TRIALS`.
     """
     cap = raw.get("run_cap")
     if isinstance(cap, int) and cap > 0:

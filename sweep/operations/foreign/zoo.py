@@ -90,7 +90,7 @@ def convert(
     `raw` maps environments to hyperparameters, or algorithms to such mappings; `env` and
     `algorithm` choose of them, None if there is only one or the name of the `file` says it. Returns
     the keys of a spec except its name, and notes for the user. The spec searches the learning rate
-    alone.
+    alone, from a fifth to five times the given one, which is tried first.
 
     Raises UsageError if the algorithm is not supported, or no environment of the file is chosen.
     """
@@ -135,8 +135,9 @@ def _choose_algorithm(
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the chosen algorithm's name and its hyperparameters by environment.
 
-    Without `algorithm`, the file's name decides, or the only entry. Raises UsageError if the file
-    is divided by algorithms, and has none of this name.
+    Without `algorithm`, it is the file's name without suffix in lower case, or the only entry.
+    Raises UsageError if the file is divided by algorithms, and has none of this name; otherwise the
+    name is not checked.
     """
     stem = Path(file).stem.lower()
     if foreign.is_zoo(raw):
@@ -438,7 +439,8 @@ class _Settings:
 def _number(value: Any) -> int | float | None:
     """Return a number, also one written as text; None if the value is no finite number.
 
-    A boolean is no number. A whole number becomes an int; a float below 1000 stays a float.
+    A boolean is no number. A whole number becomes an int, except that a float between -1000 and
+    1000 stays a float.
     """
     if isinstance(value, bool) or value is None:
         return None

@@ -145,7 +145,8 @@ def _send_report_and_models(
     """Add report and curves to the sweep's run, and the models to their trials' runs.
 
     The files are created in the folder `draft`. `runs` maps a run's name to the run; the sweep's
-    has the name "". A run that is missing there gets nothing. Returns what was sent, in words.
+    has the name "". A run that is missing there gets nothing. Returns the report and the models of
+    trials in words, such as ``report and the model of trial 3``.
     """
     parent = runs.get("")
     if parent is not None:
@@ -169,7 +170,8 @@ def _send_report_and_models(
 def _send_media(context: TrackerContext, k: int, runs: Mapping[str, StoredRun]) -> str:
     """Send videos and pictures of episodes, up to event `k`, that the server lacks.
 
-    `runs` maps a run's name to the run. Returns their number in words, or an empty text.
+    `runs` maps a run's name to the run; one that is missing gets nothing. Returns the number of
+    files as the end of a sentence, or an empty text if there are none.
     """
     client, content, sent = open_client(context), Content(context), 0
     there: dict[str, set[str]] = {}
@@ -201,9 +203,9 @@ def _keeps_files(context: TrackerContext, runs: Iterable[StoredRun]) -> bool:
 def _find_trials_with_models(context: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
     """Return the trials whose models MLflow should get: the best one, or all if the user wants.
 
-    Trials without a best checkpoint are left out. Imports the trainable. Returns an empty list, and
-    tells `say` why, if the sweep's code may not run here, or its trainable does not describe its
-    model.
+    Trials without a best checkpoint are left out. Imports the trainable if any are left. Returns an
+    empty list, and tells `say` why, if this user's drivers have not run the sweep's present code,
+    or the trainable cannot be imported or does not describe its model.
     """
     best = sweep.history.best
     everyone = sync.wants_all_models(context.folder, context.sweep_id)
@@ -251,8 +253,8 @@ def _send_model(
     """Export a trial's best model into `folder` and add it to the trial's run.
 
     Its card also goes to `parent`, the sweep's run, if that is given; then the trial's networks are
-    compared on fresh episodes first. Nothing is done if the runs have the model. Returns False,
-    after telling `say`, if the export failed. Raises OSError or StorageError if disk or MLflow
+    compared on fresh episodes first. Nothing is done if the runs have the model. Returns true
+    unless the export failed, which `say` is told. Raises OSError or StorageError if disk or MLflow
     refused.
     """
     choices = networks.candidates_digest(trial)

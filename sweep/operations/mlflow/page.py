@@ -32,8 +32,8 @@ SERVER_ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARN
 class Page:
     """MLflow's page for the sweeps in `root`, or for the sweep `name`, and its server.
 
-    Creating it raises UsageError if nothing was sent to MLflow yet, BadConfig if the address is
-    taken.
+    It shows the root's MLflow file. Creating it starts no server; it raises UsageError if that file
+    does not exist, BadConfig if the address is taken or is not one of this machine.
     """
 
     def __init__(self, root: Path, name: str | None, port: int, host: str = HOST) -> None:
@@ -110,14 +110,17 @@ class Page:
         return False
 
     def _experiment(self, database: sqlite3.Connection) -> int | None:
-        """Return the id of the MLflow experiment with the sweep's name; None if there is none."""
+        """Return the id of the MLflow experiment with the sweep's name.
+
+        Returns None if there is none, or if the page is not for one sweep.
+        """
         query = "SELECT experiment_id FROM experiments WHERE name = ?"
         found = database.execute(query, (self._name,)).fetchone()
         return int(found[0]) if found else None
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        """Open MLflow's SQLite file read-only, since importing MLflow takes seconds."""
+        """Yield a read-only connection to MLflow's SQLite file; importing MLflow takes seconds."""
         with contextlib.closing(tables.connect_read_only(self._folder.mlflow)) as database:
             yield database
 

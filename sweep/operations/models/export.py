@@ -39,7 +39,8 @@ def export_model(
 ) -> dict[str, Any]:
     """Write the files of a trial's model, and the card that describes it, into the folder `target`.
 
-    The card is signed with the user's key if there is one. Returns its content, without the
+    The card is ``card.json``, signed with the user's key if there is one, and for people
+    ``card.md``. The folder is complete or does not appear. Returns the card's content without the
     signature.
 
     Args:
@@ -391,7 +392,8 @@ def _episode_lines(card: Mapping[str, Any]) -> list[str]:
 def _initial_value_code(port: Mapping[str, Any]) -> str:
     """Return Python code for a recurrent input's value at the start of an episode.
 
-    `port` describes the input: its data type, shape and perhaps its first value.
+    `port` describes the input: its data type, shape and perhaps its first value; without that, the
+    value is zeros.
     """
     if "first" in port:
         return f'numpy.array([{port["first"]}], "{port["dtype"]}")'
@@ -408,8 +410,9 @@ def _next_value_code(state: str) -> str:
 def _input_code(path: Sequence[Any], masked: bool) -> str:
     """Return Python code that takes one input of the model from ``observation`` or ``info``.
 
-    `path` has the keys from the observation to the input; with `masked`, its first key is left out,
-    and the infos contain the action mask.
+    `path` has the keys from the observation to the input. `masked` is true if the infos contain the
+    action mask; then the observation lacks the first key of each path, and ``action_mask`` is read
+    from ``info``.
     """
     if masked and path[0] == "action_mask":
         return "numpy.hstack(info['action_mask'])"  # a tuple if there are several columns

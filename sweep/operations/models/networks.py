@@ -228,9 +228,9 @@ class _Comparison:
 
     @property
     def episode_value(self) -> str | None:
-        """Key of an episode's value that the metric averages.
+        """Key of the value of an episode that the metric is about: its reward or its length.
 
-        Returns None if the metric is of another kind.
+        Returns None if the metric is no mean, least or greatest value over episodes.
         """
         place, _, name = self._spec.metric.rpartition("/")
         return _EPISODE_VALUES.get(name) if place in _METRIC_PREFIXES else None
@@ -313,7 +313,11 @@ class _Comparison:
         return max(ranked, key=lambda one: one[0])[1] is network
 
     def _rank(self, network: Network, record: Record | str) -> tuple[Any, ...]:
-        """Return a sort key, greater for a better network: by its episodes, then by the metric."""
+        """Return a sort key, greater for a better network.
+
+        Networks that played come first, ordered by the mean of their episodes, then by the recorded
+        metric; of equal ones the newer, then that of the earlier seed is greater.
+        """
         sign = 1.0 if self._spec.mode == "max" else -1.0
         known = isinstance(record, Record)
         mean = sign * record.mean if isinstance(record, Record) else -math.inf
@@ -324,9 +328,9 @@ class _Comparison:
     def _play(self, trainable: Trainable, stream: str, share: float) -> Record | str:
         """Play `_episodes` episodes with seeds of the `stream`, fewer if they take `share` steps.
 
-        Returns their statistics, or the reason why there are none: the trainable does not play, one
-        of the first `BATCH` episodes fails, or a reward is not finite. A later failure only ends
-        them. The steps are taken from the budget.
+        Returns their statistics, or the reason why there are none: the trainable does not play, the
+        environment fails in the first `BATCH` episodes, or a reward is not finite. A later failure
+        drops its batch and ends them. The steps are taken from the budget.
         """
         values: list[float] = []
         steps, episode_value = 0.0, self.episode_value or "episode_reward"
@@ -351,7 +355,12 @@ class _Comparison:
         return Record.of(values, steps)
 
     def card_entry(self, remark: str) -> dict[str, Any]:
-        """Return the entry ``played`` of the card: fresh episodes, comparison and the `remark`."""
+        """Return the entry ``played`` of the card.
+
+        Its keys are ``asked`` (episodes), ``by`` (the value of an episode), ``fresh`` (a `Record`
+        as a mapping, or None), ``compared`` (a mapping for each network that has played, or tried
+        to) and the `remark`.
+        """
         rows = [
             {
                 "seed_index": network.replica.index,

@@ -102,8 +102,8 @@ def _register_version(
 def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> str:
     """Log the model in the folder `out`, and its card, to the run with the id `run`.
 
-    A checkpoint is logged once: a model that an earlier process began is completed. Returns the
-    model's id.
+    A checkpoint's model is logged once: one that an earlier process began is completed. The card
+    is always sent again. Returns the model's id.
     """
     client = open_client(context)
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus

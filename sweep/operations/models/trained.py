@@ -232,9 +232,10 @@ class Playing:
     """True to show the episodes on the screen."""
 
     def summary(self, played: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-        """Return plain data: the played episodes, their mean return and its 95 % interval.
+        """Return plain data about `played`, a mapping with ``episode_reward`` for each episode.
 
-        The interval is None for one episode.
+        The keys are ``seed``, ``episodes``, ``mean`` (of the returns), ``low`` and ``high`` (its
+        95 % interval, None for one episode) and ``video`` (the folder as text, or None).
         """
         rewards = [one["episode_reward"] for one in played]
         several = stats.mean_interval(rewards) if len(rewards) > 1 else None
@@ -250,6 +251,9 @@ class Playing:
 
 def play(folder: Folder, choice: Choice, playing: Playing) -> dict[str, Any]:
     """Play fresh episodes of a trial's policy; return their results with trial and score.
+
+    The keys are ``name`` (of the sweep), ``trial``, ``metric``, ``score``, ``iteration`` (of the
+    checkpoint) and those of `Playing.summary`.
 
     Raises:
         UsageError: no such trial or checkpoint, or the trainable cannot play.

@@ -280,7 +280,7 @@ class _Tryout:
     counters: tuple[str, ...]
     """Names of counters in results whose increase is measured, including ``time_attr``."""
     result_names: frozenset[str]
-    """Names of results that the spec uses: the metric and those of ``stop``."""
+    """Names of results that the spec uses: the metric and those with a least value in ``stop``."""
     metric: tuple[str, str]
     """Name of the optimised metric, and ``time_attr``, the result that the scheduler counts."""
     objectives: tuple[str, ...]
@@ -399,7 +399,7 @@ class _Tryout:
     def _train(self, trainable: Trainable) -> dict[str, Any]:
         """Train one iteration in all lanes, and record its measurements in `findings`.
 
-        Returns the flat result of `trainable`.
+        The duration is that of all lanes together. Returns the flat result of `trainable`.
         """
         self._announce(f"iteration {trainable.iteration + 1}")
         began = time.perf_counter()
@@ -506,7 +506,11 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _differences(expected: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
-    """Return a line for each value that differs between two results, except times and dates."""
+    """Return a line for each value that differs between two flat results, sorted by name.
+
+    A value that only one of them has differs. Those below `VOLATILE_KEYS`, such as times and dates,
+    are left out.
+    """
     missing = "absent"
     return [
         f"{key}: {shorten(expected.get(key, missing))} without, "

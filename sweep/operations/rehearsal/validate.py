@@ -107,7 +107,7 @@ MOST_POINTS = 2000
 
 
 def count_points(space: Space) -> int | None:
-    """Return the number of points in the space.
+    """Return the number of points in the space, without those that are forbidden.
 
     Returns None if it is infinite, more than 63 bits hold, or conditions make it too costly.
     """
@@ -193,9 +193,11 @@ def estimate_costs(
 ) -> dict[str, Any] | None:
     """Return largest and expected costs of the sweep as plain data; None if nothing was measured.
 
-    Steps, seconds and bytes of a trial, and of the sweep with `jobs` trials at once. A value is
-    None if nothing bounds a trial or its results do not count it. If `lanes` trials were measured
-    together, the duration of an iteration is scaled to `jobs` lanes, as on a CPU.
+    Of one trial it has ``iteration_s``, ``steps_per_iteration``, ``checkpoint_bytes`` and
+    ``iterations_per_trial``; of the sweep with `jobs` trials at once ``most_steps``, ``most_s`` and
+    ``most_bytes`` if all trials run to their end, and ``about_steps`` and ``about_s`` as expected.
+    A value is None if nothing bounds a trial or its results do not count it. If `lanes` trials were
+    measured together, the duration of an iteration is scaled to `jobs` lanes, as on a CPU.
     """
     spec, scheduler = resolved.spec, resolved.scheduler
     if smoke.seconds is None:
@@ -277,7 +279,9 @@ def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
 def preview(resolved: Resolved, jobs: int | None, pool: str = pools.DEFAULT) -> dict[str, Any]:
     """Return what can be said of a sweep without training, as plain data.
 
-    This is the expanded space, rungs, sample settings, number of slots and warnings.
+    Its keys include ``space`` (described in lines), ``points`` (their number), ``rungs``, ``jobs``
+    (number of slots), ``samples`` (settings of random points) and ``warnings``. A `jobs` of None
+    takes the default number of slots.
 
     Raises:
         SweepError: the pool does not exist, or it needs lanes, which the trainable does not have.
@@ -321,7 +325,10 @@ def validation(
     every_s: float,
     pool: str = pools.DEFAULT,
 ) -> dict[str, Any]:
-    """Return the data of `preview`, with the warnings, costs and differences of a smoke test.
+    """Return the data of `preview`, with the findings of a smoke test.
+
+    These are further ``warnings``, ``costs`` (of `estimate_costs`), ``restore`` (the differences)
+    and ``cut_short``, the `CutShort` as a mapping or None.
 
     The smoke test trains in a child process for at most `longest_s` seconds, and calls `show` with
     its current step every `every_s` seconds. Raises UsageError if the trainable raised an error,

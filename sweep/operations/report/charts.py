@@ -32,7 +32,11 @@ def round_to_6_digits(value: float | None) -> float | None:
 
 
 def learning(sweep: Sweep) -> Data | None:
-    """Return the data of the picture of learning curves; None if no trial has a curve."""
+    """Return the data of the picture of learning curves; None if no trial has a curve.
+
+    The keys are ``time`` (name of the axis), ``curves`` (as of `_curve`), ``trials``, ``points``
+    and ``shown`` (numbers as in `Curves`), and ``ends`` (those of `_earlier_ends`).
+    """
     all_curves = curves(sweep)
     if not all_curves.drawn:
         return None
@@ -47,14 +51,20 @@ def learning(sweep: Sweep) -> Data | None:
 
 
 def _earlier_ends(sweep: Sweep) -> list[float]:
-    """Return the former ends of training, in units of `time_attr`, that a user has changed."""
+    """Return the values of ``stop`` for `time_attr` that a user's changes have replaced.
+
+    There is one for each change, oldest first, in units of `time_attr`.
+    """
     time_attr = sweep.history.objective.time_attr
     ends = [one.before[time_attr] for one in sweep.changes if time_attr in one.before]
     return [float(end) for end in ends if _is_number(end)]
 
 
 def _curve(curve: Curve) -> Data:
-    """Return points, interval and rank of one curve as data for the page."""
+    """Return one curve as data: ``trial``, ``x``, ``y``, ``place`` (its rank) and ``early``.
+
+    With several seeds there are also ``low``, ``high`` and ``seeds``.
+    """
     data: Data = {
         "trial": curve.trial,
         "x": [round_to_6_digits(time) for time, _ in curve.points],
@@ -75,8 +85,8 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     """Return the data of the picture of each trial's score by the time of its last result.
 
     The times are in seconds on the `clock`. Of more than `MOST_TRIALS` trials, an even selection is
-    drawn. The data also has the best feasible score so far. Returns None with fewer than two scored
-    trials.
+    drawn. ``best`` has the points at which the best feasible score rose, and ``changes`` the time
+    and key of each change by a user. Returns None with fewer than two scored trials.
     """
     reported = {
         record.event.trial: record.time
@@ -118,7 +128,7 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
 
 
 def _select_evenly(rows: Sequence[Any], limit: int) -> list[Any]:
-    """Return all rows, or `limit` of them at equal distances."""
+    """Return all rows, or `limit` of them at equal distances, the first included."""
     if len(rows) <= limit:
         return list(rows)
     return [rows[place * len(rows) // limit] for place in range(limit)]
@@ -129,7 +139,8 @@ def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
 
     `names` are the settings in the order of their axes; only the first `MOST_SETTINGS` get one. Of
     more than `MOST_TRIALS` trials, these are the best 100 and an even selection of the others.
-    Returns None with fewer than two scored trials, or without names.
+    ``better`` has each trial's rank, from 0 (worst) to 1, and ``rung`` that of `_rung`. Returns
+    None with fewer than two scored trials, or without names.
     """
     ranked = [trial for trial in sweep.history.ranked() if is_finite(trial.score)]
     if len(ranked) < 2 or not names:
@@ -155,7 +166,7 @@ def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
 
 
 def _rung(trial: Trial, levels: Sequence[float]) -> int:
-    """Return the number of rungs that a trial reached.
+    """Return the number of rungs that a trial reached; a completed trial has reached all.
 
     Without rungs it is 1 for a completed trial and 0 for others.
     """
@@ -167,7 +178,8 @@ def _rung(trial: Trial, levels: Sequence[float]) -> int:
 def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
     """Return the data of a setting's axis, with each trial's value, None if it is inactive there.
 
-    Values are numbers, or for choices the indices of their labels.
+    Values are numbers, on an axis from ``low`` to ``high``. For lists, and for settings that are no
+    numbers in some trial, they are indices of ``labels``.
     """
     found = [trial.searched[name] for trial in trials if name in trial.searched]
     listed = isinstance(domain, Choice | Ordinal)
@@ -220,8 +232,8 @@ def _label(key: str) -> str:
 def importance(result: Importance, causes: Causes) -> Data | None:
     """Return the data of the picture of the importance of settings and pairs.
 
-    It has the shares in total and at each level, of the ten greatest. Returns None if no share
-    reaches half a percent.
+    It has the shares in total and at each level, of the ten greatest that are at least half a
+    percent, and the shares of `causes`. Returns None if there is no such share.
     """
     shares = {names: share for names, share in result.shares.items() if share >= 0.005}
     if not shares:
@@ -247,7 +259,10 @@ def importance(result: Importance, causes: Causes) -> Data | None:
 
 
 def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
-    """Yield name and share of each cause of differences that no setting explains."""
+    """Yield name and share, 0 to 1, of each cause of differences that no setting explains.
+
+    Causes that are unknown or have no share are left out; all others are the last entry.
+    """
     seeds, evaluations = causes.seeds, causes.evaluations
     if seeds:
         yield ("seed" if evaluations is not None else "seed and evaluation"), seeds
@@ -260,7 +275,10 @@ def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
 
 
 def contour(model: Model, first: str, second: str) -> Data:
-    """Return the data of the picture of the joint effect of two settings, given by their names."""
+    """Return the data of the picture of the joint effect of two settings, given by their names.
+
+    ``axes`` describes the values of both, and ``z`` has `Surface.better_than` in rows by the first.
+    """
     surface = model.surface(first, second)
     axes: list[Data] = []
     for name, values in zip(surface.names, surface.values, strict=True):
@@ -282,7 +300,8 @@ def contour(model: Model, first: str, second: str) -> Data:
 def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     """Return the data of the pictures of time: slices by slot, trials by rung, use of the slots.
 
-    Many slices are merged to fewer bars. Returns None before the first slice.
+    Many slices are merged to fewer bars. ``terms`` has the times at which later drivers began,
+    ``spent`` the data of `timeline.time_use`. Returns None before the first slice.
     """
     bars = timeline.bars(sweep, clock)
     if not bars:
@@ -315,7 +334,8 @@ def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
 def lineage(sweep: Sweep) -> Data | None:
     """Return the data of the picture of families: a line for each trial, below its parent's.
 
-    Returns None if no trial has a parent.
+    A line leads from the time of its birth to its newest result, in units of `time_attr`; ``best``
+    is true for the best trial and its ancestors. Returns None if no trial has a parent.
     """
     trials = sweep.history.trials
     if all(trial.parent is None for trial in trials):

@@ -64,8 +64,9 @@ def build(sweeps: Sequence[Sweep], now: float) -> str:
 def best_curves(sweeps: Sequence[Sweep]) -> Data | None:
     """Return the data of the picture of each sweep's best trial; None if none has a curve.
 
-    The horizontal axis is one that the sweeps have in common: their time attribute if it is the
-    same, else environment steps if all report them, else iterations.
+    The horizontal axis, ``time``, is one that the sweeps have in common: their time attribute if it
+    is the same, else environment steps if all report them, else iterations. Sweeps without a curve
+    are left out of ``curves``.
     """
     name, times = _axis(sweeps)
     drawn = []
@@ -118,7 +119,8 @@ def best_scores(sweeps: Sequence[Sweep]) -> Data | None:
     """Return the data of the picture of each sweep's best score against the training so far.
 
     Training of all trials is counted in environment steps if all sweeps report them, else in
-    seconds. Returns None if no trial has a score.
+    seconds; ``spent`` says which. Sweeps without a feasible score are left out of ``curves``.
+    Returns None if none is left.
     """
     unit, training_of = training_axis(sweeps)
     curves = []

@@ -42,7 +42,7 @@ class Curve:
     place: int | None = None
     """Rank among the best, from 0; None for other trials."""
     ended_early: bool = False
-    """True if the trial was ended, or is paused, before its training was complete."""
+    """True if the trial is paused, or ended without being completed, also by a failure."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,16 @@ class Curves:
     trials: int
     """Number of trials that have a curve, drawn or not."""
     points: int
-    """Number of points of all their curves, before they are thinned."""
+    """Number of points of these trials under all their seeds, before curves are thinned."""
     shown: int
-    """Number of points of the drawn curves, after they are thinned."""
+    """Number of points of the drawn curves after they are thinned, times the seeds of each."""
 
 
 def curves(sweep: Sweep, best: int = BEST) -> Curves:
     """Return the curves of the `best` best trials, and of as many others as a picture can show.
 
-    The others are chosen evenly, at most `MOST_CURVES` curves in all; each curve is thinned.
+    The others are chosen evenly and come first, at most `MOST_CURVES` curves in all. Each curve is
+    thinned to at most `FINE` points.
     """
     history = sweep.history
     places = {trial.number: place for place, trial in enumerate(history.ranked()[:best])}
@@ -160,8 +161,8 @@ def replay_results(
 ) -> Iterator[tuple[Trial, float]]:
     """Yield each trial whenever it got new results, with the training of all trials up to then.
 
-    The trial is in its state of that moment. `training_of` returns a trial's amount of training.
-    Results of test seeds are left out.
+    The trial is in its state of that moment, which the next step of the iteration changes.
+    `training_of` returns a trial's amount of training. Results of test seeds are left out.
     """
     now = sweep.history
     past = History(now.objective, now.summed, now.shows_unsaved)

@@ -63,7 +63,10 @@ class Tree:
         return edges, sums[(slice(-1),) * len(columns)]
 
     def explained(self, columns: Sequence[int]) -> float:
-        """Return the variance over the cube of the prediction that depends on `columns` alone."""
+        """Return the variance over the cube of the `marginal` prediction over `columns`.
+
+        For a pair it includes the effect of each column alone.
+        """
         edges, values = self.marginal(columns)
         cells = np.diff(edges[0])
         for edge in edges[1:]:

@@ -23,8 +23,9 @@ MOST_POINTS = 200
 def growth(sweep: Sweep) -> dict[str, Any] | None:
     """Return the data of the picture of the front's volume and size over the training.
 
-    Returns None with one objective, without a front, or if all trials of the front are equal in an
-    objective.
+    ``x`` is the training, whose unit ``spent`` names, ``y`` the volume of `_volume`, and ``trials``
+    the size. Returns None with one objective, without a front, or if all trials of the front are
+    equal in an objective.
     """
     history = sweep.history
     if not history.objective.objectives:
@@ -45,7 +46,7 @@ def growth(sweep: Sweep) -> dict[str, Any] | None:
 
 
 def _corners(front: Sequence[Costs]) -> tuple[Costs, Costs] | None:
-    """Return the best costs of a front, and the corner beyond its worst.
+    """Return the best cost of a front in each objective, and the corner beyond the worst ones.
 
     Returns None if the front is empty, or all its trials are equal in an objective.
     """

@@ -58,7 +58,7 @@ class Level:
     trials: int
     """Number of trials compared there."""
     explained: float
-    """Share of the variance of the scores that the settings predict, 0 to 1."""
+    """Share of the variance of the scores of unseen trials that the settings predict, 0 to 1."""
     shares: Mapping[tuple[str, ...], float]
     """Name of a setting, or of a pair, → its share of the variance; for a pair, the share beyond
     the effects of both settings."""
@@ -270,7 +270,10 @@ class _Encoding:
         return cls(space, columns, absent, orders)
 
     def row(self, searched: Mapping[str, Any]) -> list[float]:
-        """Return the coordinates of a trial's settings, 0 to 1, in the order of `columns`."""
+        """Return the coordinates of a trial's settings, 0 to 1, in the order of `columns`.
+
+        That of an inactive setting is half its share of `absent`.
+        """
         return [
             self.place(name, searched[name]) if name in searched else self.absent[name] / 2
             for name in self.columns
@@ -295,7 +298,10 @@ class _Encoding:
 
 
 def _order_choices(name: str, domain: Choice, compared: Compared) -> dict[str, int]:
-    """Return choice (in JSON) → its rank by the mean score of its trials, from 0."""
+    """Return choice (in JSON) → its rank by the mean score of its trials, from 0 for the worst.
+
+    A choice without trials counts with the mean 0, and choices outside `domain` are included.
+    """
     reached: dict[str, list[float]] = {key: [] for key in domain.values_by_key}
     for trial, score in zip(compared.trials, compared.scores, strict=True):
         if name in trial.searched:
@@ -305,7 +311,10 @@ def _order_choices(name: str, domain: Choice, compared: Compared) -> dict[str, i
 
 
 def _differs(name: str, compared: Sequence[Compared]) -> bool:
-    """Return whether the trials of any level differ in a setting."""
+    """Return whether the trials of all levels together differ in a setting.
+
+    Inactive counts as the value None.
+    """
     found = {choice_key(trial.searched.get(name)) for one in compared for trial in one.trials}
     return len(found) > 1
 
@@ -323,8 +332,9 @@ def _is_offspring(trial: Trial) -> bool:
 def compare(sweep: Sweep) -> list[Compared]:
     """Return the trials that are compared at each level, with their normal scores.
 
-    Failed trials, users' clones and levels without trials are left out. In a population the gains
-    since the previous level are compared, and all levels are joined to one, with level infinity.
+    Left out are failed trials, those without a score, and levels without trials; users' clones
+    too, except in a population. There the gains since the previous level are compared, and all
+    levels are joined to one, with level infinity.
     """
     history, gains = sweep.history, _is_population(sweep)
     levels = comparison_levels(history, sweep.aim.levels)

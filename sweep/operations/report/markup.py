@@ -49,7 +49,8 @@ def preformatted(text: str) -> Markup:
 def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> Markup:
     """Return a table with the titles `head`, which scrolls sideways if necessary.
 
-    `kinds` has a letter for each column: ``n`` number, ``w`` never wrapped, ``t`` text.
+    `kinds` has a letter for each column, the class of its cells: ``n`` number, ``w`` never wrapped,
+    ``t`` text. Raises ValueError if a row has another length.
     """
 
     def row(name: str, cells: Sequence[Child]) -> Markup:

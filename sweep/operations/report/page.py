@@ -72,7 +72,11 @@ def _provenance(sweep: Sweep) -> Data:
 
 
 def content(sweep: Sweep) -> tuple[Data, list[Section]]:
-    """Compute the data of all pictures, by kind, and the sections that have something to show."""
+    """Compute the data of all pictures, by kind, and the sections that have something to show.
+
+    The data also has ``metric`` and ``mode``. That of a picture without anything to show is None,
+    or an empty list for ``front``.
+    """
     clock = timeline.Clock.of(sweep.records)
     model = Model.of(sweep)
     importance = model.importance() if model else None
@@ -155,7 +159,10 @@ _GROWTH = (
 
 
 def _front(data: Data) -> Section | None:
-    """Return the section with the front of several objectives; None with one objective."""
+    """Return the section with the front of several objectives.
+
+    Returns None with one objective, or if no trial has a score in the metric and another objective.
+    """
     if not data["front"]:
         return None
     note = "A line joins the trials that no other trial beats in every objective."
@@ -257,7 +264,7 @@ def _slices(data: Data) -> Section | None:
 
 
 def _drawn_note(points: Data, choice: str = "the best and evenly chosen others") -> str:
-    """Return a sentence about the number of drawn trials, or an empty text if all are drawn.
+    """Return a sentence, after a space, about the number of drawn trials; empty if all are drawn.
 
     `points` is the data of the picture; `choice` says which trials are drawn.
     """
@@ -384,7 +391,8 @@ def _hash(script: str) -> str:
 def write(path: Path, text: str) -> None:
     """Write the page's `text` to a file atomically: readers see the old page or the new one.
 
-    An existing pipe or device such as ``/dev/null`` is written to instead of being replaced.
+    An existing pipe or device such as ``/dev/null`` is written to instead of being replaced. The
+    folder must exist.
 
     Raises:
         StorageError: the file cannot be written.

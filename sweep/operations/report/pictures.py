@@ -73,7 +73,8 @@ def write(
 def _draw(picture: Callable[[Data], "Figure | None"], data: Data, file: Path, title: str) -> bool:
     """Write the PNG file of a picture; return False if its data has nothing to show.
 
-    `picture` is one of `PICTURES`.
+    `picture` is a function in `PICTURES`, `data` that of the page, and `title` goes into the file's
+    metadata.
     """
     with np.errstate(all="ignore"):  # problems with numbers show up as errors below
         figure = picture(data)

@@ -111,7 +111,7 @@ def _large(value: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital at its start and a full stop at its end."""
+    """Return a text, which is not empty, with a capital at its start and a full stop appended."""
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -229,7 +229,8 @@ def _status(status: Status) -> Markup:
 def interval(trial: Trial, seed: int) -> Interval | None:
     """Return the 95 % interval of a trial's score over seeds; None if fewer than two have scores.
 
-    `seed` is for the bootstrap, which is used if the score is no mean.
+    Seeds that are catching up do not count. `seed` is for the bootstrap, which is used with the
+    aggregates iqm and median; with all others the interval is Student's for the mean.
     """
     scores = [
         score for replica in trial.compared_replicas if (score := replica.score_at()) is not None
@@ -243,7 +244,7 @@ def interval(trial: Trial, seed: int) -> Interval | None:
 
 
 def _is_of_the_mean(aggregate: Aggregate) -> bool:
-    """Return whether the interval is Student's for the mean, and no bootstrap."""
+    """Return true for mean, worst and lower_bound, whose interval is Student's for the mean."""
     return aggregate.kind == "mean" or not aggregate.is_independent_of_count
 
 

@@ -233,8 +233,9 @@ def orphaned(root: Path) -> list[Orphaned]:
 def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
     """Mark orphaned runs and models as deleted, as MLflow's page does.
 
-    Yield a result for each member of `orphans`, after its runs and models. Raises StorageError if
-    MLflow reported an error; what was marked before stays marked.
+    Yields a result for each member of `orphans` after marking its runs and models; an iterator that
+    is not consumed marks nothing. Raises StorageError if MLflow reported an error; what was marked
+    before stays marked.
     """
     for orphan in orphans:
         with _mlflow_client(root) as client:
@@ -294,9 +295,9 @@ def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
 def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterator[Freed]:
     """Delete folders in `root` whose sweep's creation or removal was killed; yield each one's size.
 
-    Only a folder's age shows this: a process id means nothing if each container has its own. Each
-    folder that cannot be removed now is skipped and reported to `say`. With `dry_run`, nothing is
-    deleted.
+    Only a folder's age (`folders.STALE_S`) shows this: a process id means nothing if each container
+    has its own. Each folder that cannot be removed now is skipped and reported to `say`. With
+    `dry_run` nothing is deleted, nor before the iterator is consumed.
     """
     for path in sorted(root.glob(".*")):
         if not _DRAFT.fullmatch(path.name) or path.is_symlink() or not folders.is_stale(path):
@@ -310,7 +311,7 @@ def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterato
 def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
     """Delete the folder of an interrupted creation or removal, unless `dry_run`; return its size.
 
-    Its checkpoints in object storage are deleted, too.
+    Its checkpoints in object storage are deleted, too. A file that cannot be deleted is left.
     """
     stored = store.of_sweep(draft)
     freed = _measure_everything(stored, draft.name)

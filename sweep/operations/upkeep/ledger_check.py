@@ -93,7 +93,10 @@ class Replayed:
         self._term = 0
 
     def replay(self, rows: Iterable[tuple[int, object, object, object]]) -> None:
-        """Apply the rows of the table of events in the order of k; problems become damages."""
+        """Apply rows (k, term, kind, body) of the table of events; problems become damages.
+
+        The rows are ascending by k, the event's number.
+        """
         for k, said, kind, body in rows:
             term = said if isinstance(said, int) else -1
             if k != self.last + 1:
@@ -115,7 +118,8 @@ class Replayed:
     def _apply(self, k: int, event: Event) -> None:
         """Apply event number `k`: it creates a trial, moves a replica or reports results.
 
-        A final evaluation of a trial that no event created is a damage. Others change nothing.
+        Events with results are stored in `reports`. A final evaluation of a trial that no event
+        created is a damage. Others change nothing.
         """
         if isinstance(event, Reported | Closed):
             self.reports[k] = event
@@ -148,7 +152,7 @@ class Replayed:
     def _move(self, k: int, key: ReplicaKey, status: Status) -> None:
         """Apply event `k`, which gives a replica a new status.
 
-        A forbidden change, or a trial that no event created, is a damage.
+        A forbidden change, or a trial that no event created, is a damage; the status counts still.
         """
         was = self.statuses.get(key)
         if was is None and (key[0], 0) not in self.statuses:

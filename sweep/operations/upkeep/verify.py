@@ -38,7 +38,8 @@ class Verification:
     notes: tuple[str, ...]
     """Sentences about parts that were not compared, with the reasons."""
     checkpoints: int
-    """Number of checkpoints that were read and hashed with their segments."""
+    """Number of checkpoints in the history, all of which were checked; 0 if the ledger is damaged
+    or has old tables."""
 
 
 def verify(folder: Folder) -> Verification:
@@ -78,7 +79,10 @@ def inspect_sweep(folder: Folder, driven: bool) -> Verification:
 
 
 def _check_sums(folder: Folder) -> tuple[History, list[Damage]]:
-    """Return the history, and a damage for each event whose sums contradict the results so far."""
+    """Return the history, and a damage for each event whose sums contradict the results so far.
+
+    Events before the last change of the metric are not compared.
+    """
     wrong: list[Damage] = []
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = History(reading.objective(ledger), shows_unsaved=True)
