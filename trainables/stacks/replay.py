@@ -29,7 +29,10 @@ def width(features: int) -> int:
 
 
 def packed(transitions: Transition) -> Array:
-    """Return transitions (R, …) packed into rows of float32, (R, 2 D + 4)."""
+    """Return transitions (R, …) packed into rows of float32, (R, 2 D + 4).
+
+    Columns are observation, next observation, action, reward, terminated (1 or 0) and discount.
+    """
     single = (
         transitions.actions,
         transitions.rewards,

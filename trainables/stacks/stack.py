@@ -71,7 +71,10 @@ class Stack:
         self._settings: list[Tree] = [None] * groups
         self._lanes: list[Tree] = [None] * groups
         self._fetched: list[dict[str, Tree]] = [{} for _ in range(groups)]
-        """For each group, fields of its lanes copied to the host since the last change."""
+        """For each group, name of a field → its trees of arrays (places, …) on the host.
+
+        They were fetched since the states of the group last changed.
+        """
         self._free = set(range(groups * self._group_size))
 
     @property
