@@ -154,7 +154,7 @@ class VectorEnvDecider:
         self._critic_outputs: Array = np.empty(
             (steps, rows) if self._has_shared_layers else 0, dtype=np.float32
         )
-        """Outputs of the critic's head, (T, N), if it shares the actor's layers; else empty."""
+        """Values without the bias, (T, N), if the critic shares the actor's layers; else empty."""
 
     def choose(self, step: int, rows: Array) -> NDArray[Any]:
         """Return the actions (N, …) for the filtered observations `rows` (N, D).

@@ -41,7 +41,7 @@ class DeviceObservations:
         self._steps = 0
         """Steps of the current fragment; 0 outside fragments."""
         self._filled = 0
-        """Steps of the current fragment that were put."""
+        """Steps of the current fragment whose observations are kept."""
 
     def begin(self, steps: int) -> None:
         """Begin a fragment of `steps` steps; earlier fragments are kept until `take`.

@@ -189,7 +189,10 @@ class WarmUpConfig(Settings):
     )
 
     def until_learning(self, learning_starts: int) -> Self:
-        """Return the settings with `learning_starts`, in steps, as the warm-up if none is set."""
+        """Return the settings themselves, or a copy with a warm-up of `learning_starts` steps.
+
+        The latter if `random_timesteps` is None.
+        """
         if self.random_timesteps is not None:
             return self
         return self.model_copy(update={"random_timesteps": learning_starts})
@@ -203,7 +206,10 @@ class WarmUpSampling(StochasticSampling):
         self._warm_up_steps, self._timesteps = config.random_timesteps or 0, 0
 
     def set_timesteps(self, timesteps: int) -> None:
-        """Store the number of environment steps sampled by all workers, which ends the warm-up."""
+        """Store the number of environment steps sampled by all workers.
+
+        The warm-up ends once it reaches `random_timesteps`.
+        """
         self._timesteps = timesteps
 
     def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Any, Array]:
@@ -231,7 +237,10 @@ class BoundedExploration(StochasticSampling):
         self._warm_up_steps, self.timesteps = config.random_timesteps or 0, 0
 
     def set_timesteps(self, timesteps: int) -> None:
-        """Store the number of environment steps sampled by all workers, which ends the warm-up."""
+        """Store the number of environment steps sampled by all workers.
+
+        The warm-up ends once it reaches `random_timesteps`.
+        """
         self.timesteps = timesteps
 
     def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Array, Array]:
@@ -309,14 +318,17 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Return the settings; raises ValueError for a setting that this `type` does not have."""
+        """Return the settings; raises ValueError if one that this `type` lacks is no default."""
         refuse_unread(self, "GaussianNoise", ("ou_theta", *NOISE_KEYS))
         refuse_unread(self, "OrnsteinUhlenbeckNoise", NOISE_KEYS)
         refuse_unread(self, "ParameterNoise", ("ou_theta",))
         return self
 
     def scale(self, timesteps: int) -> float:
-        """Return the factor by which noise is multiplied after this number of environment steps."""
+        """Return the factor by which noise is multiplied after this number of environment steps.
+
+        It changes linearly from `initial_scale` to `final_scale` during `scale_timesteps` steps.
+        """
         part = min(1.0, timesteps / self.scale_timesteps)
         return self.initial_scale + part * (self.final_scale - self.initial_scale)
 

@@ -228,7 +228,7 @@ class PolicyNoiseConfig(Settings):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Return the settings; raises ValueError for a setting that this `type` does not have."""
+        """Return the settings; raises ValueError if one that this `type` lacks is no default."""
         refuse_unread(self, "StochasticSampling", ("sample_freq", "log_std_init"))
         return self
 
@@ -300,7 +300,7 @@ class NoiseMatrices:
     def get_state(self) -> dict[str, Any]:
         """Return ``matrices`` (N, H, G) and ``ages`` (N,), the steps since `begin`, as copies.
 
-        The dict is empty before `begin`.
+        The dict is empty before `begin`; matrices are (0, 0, 0) before the first step.
         """
         if self._ages is None:
             return {}
@@ -390,12 +390,15 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Return the settings; raises ValueError for a setting that this `type` does not have."""
+        """Return the settings; raises ValueError if one that this `type` lacks is no default."""
         refuse_unread(self, "EpsilonGreedy", NOISE_KEYS)
         return self
 
     def epsilon(self, timesteps: int) -> float:
-        """Return ε, the fraction of random choices, after this number of environment steps."""
+        """Return ε, the fraction of random choices, after this number of environment steps.
+
+        It changes linearly from `initial_epsilon` to `final_epsilon` during `epsilon_timesteps`.
+        """
         part = min(1.0, timesteps / self.epsilon_timesteps)
         return self.initial_epsilon + part * (self.final_epsilon - self.initial_epsilon)
 

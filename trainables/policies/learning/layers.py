@@ -145,7 +145,7 @@ def unit_pixels(observations: Tensor, architecture: Architecture) -> Tensor:
 def _initialise(
     layer: nn.Linear | nn.Conv2d, gain: float | None, stream: torch.Generator | None
 ) -> nn.Linear | nn.Conv2d:
-    """Return a layer of the meta device with memory and initial weights drawn from `stream`.
+    """Give a layer on the meta device memory, and initial weights from `stream`; return it.
 
     A `gain` is that of orthogonal weights with biases 0; None means uniform weights and biases.
     Without a stream weights are left uninitialised, to be loaded, and biases are 0.

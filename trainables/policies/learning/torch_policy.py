@@ -60,8 +60,10 @@ class TorchPolicy(Policy):
         self.device = torch.device(device)
         self.model = model.to(self.device)
         self._failed: Tensor | None = None
-        """Tensor (): 0, or 1 from the first step on that was not finite; None if each step is
-        checked at once."""
+        """Tensor (): 0, or 1 from the first step on that was not finite until `require_finite`.
+
+        None if each step is checked at once.
+        """
         self.in_bfloat16 = False
         """True if layers compute in bfloat16 inside `autocast`."""
         self.generation = 0

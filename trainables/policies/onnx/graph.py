@@ -56,9 +56,9 @@ class GraphBuilder:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
-        """Inputs other than the observation."""
+        """ONNX's descriptions of the inputs other than the observation."""
         self.outputs: list[Any] = []
-        """Outputs that are inputs of the next step."""
+        """ONNX's descriptions of the outputs that are inputs of the next step."""
         self.is_exact = False
         """True if observations that float32 would round are float64 up to the filter."""
 
