@@ -170,7 +170,7 @@ def source_of(stored: PickledTrainable) -> str:
 def is_usable(stored: PickledTrainable | None, source: str) -> bool:
     """Return whether a trainable's file need not be written again.
 
-    It must have this digest of the code, the present versions of libraries and this user's
+    It must have the digest `source` of the code, the present versions of libraries and this user's
     signature; the user gets a key for signatures if there is none. Returns False for None and for a
     damaged file. Raises SigningError if the key cannot be read or made.
     """
@@ -345,7 +345,11 @@ def _content(cell: Any) -> object:
 
 
 def _reduced(value: Any) -> list[Any]:
-    """Return the values that pickle would write for a value; empty if pickle refuses it."""
+    """Return the parts of pickle's reduction of a value; the list is empty if pickle refuses it.
+
+    They are the function that makes it again, its arguments, its state and so on, with iterators as
+    lists. Of an object that pickle writes by name, they are the name and the object that it wraps.
+    """
     reduce = copyreg.dispatch_table.get(type(value))
     try:
         reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
