@@ -85,7 +85,8 @@ def run(
             ``postgresql+psycopg://HOST/DATABASE``.
         checkpoints: folder in object storage for the checkpoints, for example
             ``s3://bucket/prefix``.
-        progress: True to show the work and print a summary at the end.
+        progress: True to show the work and print a summary at the end; remarks about the spec go to
+            standard error in any case.
         spec: the keys of a spec. The default for `name` is the trainable's name with the time.
             `space` may be a file or the name of a shipped spec, whose keys the other arguments
             replace.
@@ -373,7 +374,7 @@ class Sweep:
         return DataFrame(rows, columns=columns)
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Write an HTML report about the sweep. Returns its path.
+        """Write an HTML report about the sweep, replacing an existing file. Returns its path.
 
         Args:
             path: the file; None for ``NAME.html`` in the current folder.
