@@ -54,7 +54,8 @@ class DriverContext:
     saves: bool = True
     """True if the trainable can save, so that its trials can be paused."""
     check_held: Callable[[], None] = lambda: None
-    """Function that raises SweepLocked if another process has taken the sweep."""
+    """Function that raises SweepLocked if another process has taken the sweep, and DamagedLedger if
+    its lease is not valid any more; by default it does nothing."""
     fixed_keys: Collection[str] = ()
     """Settings in which offspring must agree with their parents, as in `Trainable.fixed_keys`."""
     script_file: PickledTrainable | None = None

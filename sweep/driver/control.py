@@ -130,7 +130,8 @@ class RequestHandler:
         """Respond to `sweep unpause`: release the named trials; without names, the whole sweep.
 
         With names, trials that were pruned only because the sweep ended are brought back, too.
-        Raises UsageError if a trial, or without names the sweep, is not paused.
+        Raises UsageError if a trial does not exist or is not paused; without names, if the sweep is
+        not paused or no driver runs.
         """
         if not (numbers := _named_trials(request)):
             self._check_term(request)
@@ -169,7 +170,8 @@ class RequestHandler:
     def suggest(self, request: Request) -> Response:
         """Respond to `sweep suggest`: let one of the next searched trials take these settings.
 
-        Raises UsageError if settings are not in the space, or no trial is left to take them.
+        Raises UsageError if no settings are given, they are not in the space, no trial is left to
+        take them, or the driver creates no trials.
         """
         if self.space is None:
             raise UsageError(

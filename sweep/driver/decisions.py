@@ -44,11 +44,12 @@ _CLONE = "a clone takes the place of a new trial"
 
 
 def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event], bool]:
-    """Return the events of a scheduler's plan in one transaction: ends, new trials, opened slices.
+    """Return the events of a scheduler's plan, and True if the space ran out of points.
 
-    The settings of new trials are proposed here, by the searcher. Waiting clones take the places of
-    the first new trials. Replicas that have ended, or reached the goal already, get no event. Also
-    returns True if the space ran out of points; then there are fewer new trials.
+    They are to be recorded in one transaction: ends, new trials, opened slices. If the space ran
+    out, there are fewer new trials, and the last event says so. The settings of new trials are
+    proposed here, by the searcher. Waiting clones take the places of the first new trials. Replicas
+    that have ended, or reached the goal already, get no event.
     """
     trials = history.trials
     begun = [*zip(history.waiting_clones, plan.fresh, strict=False)]

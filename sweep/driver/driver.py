@@ -134,7 +134,9 @@ class Driver:
     def turns(self) -> Generator[None, None, None]:
         """Run the driver like `run`, but yield after each turn, so the caller can act in between.
 
-        The end of the term is recorded only when the generator is exhausted. Raises as `run`.
+        The end of the term is recorded only when the generator is exhausted; if the sweep has
+        finished, the file that makes its models and report due for MLflow is written before.
+        Raises as `run`.
         """
         self._end_abandoned()
         with contextlib.closing(self._requests):
@@ -335,8 +337,8 @@ class Driver:
     def _is_search_over(self) -> bool:
         """Return whether no new slice may start: the budget is used up, or no trial has the metric.
 
-        With `deterministic` this is found out only between batches. When the answer changes, stop
-        files and queued slices are updated.
+        With `deterministic` this is found out only between batches. Stores the reason, and updates
+        stop file and queued slices when the answer changes.
         """
         before = bool(self._exhausted_budget or self._metric_error)
         measured = (
@@ -464,7 +466,8 @@ class Driver:
         """Append events to ledger and history in one transaction, and pass them to `watch`.
 
         The pool frees what it keeps for replicas that moved to an end. `in_transaction` makes
-        further changes in that transaction; None for none. Does nothing without both.
+        further changes in that transaction; None for none. Does nothing without both. Raises as
+        `Ledger.append`.
         """
         if not events and in_transaction is None:
             return

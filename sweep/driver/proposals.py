@@ -202,7 +202,10 @@ class Proposer:
         return space.resolve(given)
 
     def _config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all settings that the trainable gets at a point of the space."""
+        """Return all settings that the trainable gets at a point, nested, with the fixed ones.
+
+        `settings` maps the names of the space's parameters to their values there.
+        """
         return self.complete_settings(self.spec.space.nest(settings, self.spec.config))
 
     # ---- a valid point that is not a duplicate -----------------------------------------------

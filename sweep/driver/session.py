@@ -171,7 +171,7 @@ class _Session:
             self.timer.cancel()
 
     def stop_at_timeout(self) -> None:
-        """Ask the driver to stop, because the timeout is over, unless a signal has done so.
+        """Ask the driver to stop, with a message that the timeout is over, unless a signal has.
 
         Runs in the timer's thread, since a slice may block the main one.
         """
@@ -198,9 +198,10 @@ class _Session:
     def drain(self, end: str) -> tuple[str, ...]:
         """Wait until trackers and callbacks have all events, and end their threads.
 
-        Return the names of trackers that lack some. Ctrl-C ends the wait; the next driver sends the
-        rest. The wait for trackers is short unless `end`, the end of the driver, is ``finished``.
-        After two signals there is none.
+        Returns the names of trackers that lack some; the next driver sends these. A message says
+        that trackers are waited for. The wait for them is short unless `end`, the end of the
+        driver, is ``finished``; after two signals there is none. Ctrl-C ends the wait, and counts
+        as a received signal.
         """
         patience = PATIENCE_S if end == "finished" else SHORT_PATIENCE_S
         if names := self.context.spec.trackers:

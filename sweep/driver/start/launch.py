@@ -223,8 +223,9 @@ def open_context(
 
     Slices that an earlier driver left are recorded as interrupted, changes of the launch are
     recorded, and files that no row of the ledger names are deleted, again after a block without an
-    error. At the end pool and ledger are closed, and the sweep is released. Waits for a while if
-    another machine holds the sweep. Warnings say that code, versions or processor have changed.
+    error, when a failure of the object storage gives only a message. At the end pool and ledger are
+    closed, and the sweep is released. Waits for a while if another machine holds the sweep.
+    Warnings say that code, versions or processor have changed.
 
     Args:
         launch: options of the driver.
@@ -354,7 +355,7 @@ def _trial_config(
     widths: samples.StackWidths | None,
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return all settings of a new trial, from those of a point.
+    """Return all settings of a new trial, from those at a point of the space (`config`, nested).
 
     `widths` are the widths of stacks if trials train as lanes, or None. The values of ``auto`` are
     those of the sweep's first trial, so that all trials agree. If the trainable refuses the

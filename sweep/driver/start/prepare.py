@@ -161,6 +161,7 @@ def create(
 
     Raises:
         SweepError: the pool cannot be used.
+        BadConfig: the pool trains trials as lanes, and the trainable cannot be one.
         SweepLocked: a sweep of this name has a driver, or was just created.
         NameTaken: a sweep of this name exists.
     """
@@ -370,7 +371,10 @@ def fixed_lists(spec: SweepSpec) -> list[str]:
 
 
 def _is_bare_list(raw: Any, path: KeyPath) -> bool:
-    """Return whether the value at `path` of a space's YAML is a list without a keyword above it."""
+    """Return whether the value at `path` is a list itself, without a keyword such as ``choice``.
+
+    `raw` is the space as it was written, as plain data. Returns False if nothing is at `path`.
+    """
     for part in path:
         raw = raw[part] if isinstance(raw, Mapping) and part in raw else None
     return isinstance(raw, list | tuple)

@@ -157,6 +157,8 @@ def may_make_models(folder: Folder, history: History) -> bool:
 def _read_entry(folder: Folder, sweep_id: str) -> dict[str, object]:
     """Return the content of the file of `write_attachments_entry`, without checking its signature.
 
+    Its keys are ``sweep`` (the ID), ``models`` (``best`` or ``all``) and ``made_of`` (the digest of
+    the code; empty if it is not known yet).
     Returns {} if the file is missing, damaged or of another sweep.
     """
     try:

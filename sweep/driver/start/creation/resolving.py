@@ -229,7 +229,7 @@ def _check_remaining(
     """Check a shipped trainer's settings and result names although other keys have mistakes.
 
     Only mistakes that cannot follow from the others are added to `gathering`. Nothing is checked
-    for other trainables.
+    for other trainables. `time_attr` is the scheduler's; None if it could not be built.
     """
     kind, before = getattr(trainable, "config_class", None), gathering.refused
     if kind is None or not plugins.trainables().is_shipped(spec.trainable):
