@@ -487,9 +487,9 @@ _SIGNATURE_ERRORS = (ValueError, KeyError, TypeError, OverflowError, RecursionEr
 
 
 def _own_signature() -> dict[str, Any]:
-    """Return the JSON fields by which this process signs a lock file.
+    """Return the fields by which this process signs a lock file, to be written as JSON.
 
-    They are pid, pid namespace, host and time.
+    They are ``pid``, ``namespace`` (of pids), ``host`` and ``since`` (now, in seconds since 1970).
     """
     pid, host = os.getpid(), socket.gethostname()
     return {"pid": pid, "namespace": process.namespace(), "host": host, "since": time.time()}

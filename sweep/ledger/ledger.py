@@ -456,7 +456,7 @@ def _add_replica(connection: Connection, trial: int, replica: int) -> None:
 
 
 def _insert_results(connection: Connection, k: int, event: Reported | Closed) -> None:
-    """Insert the results of an event as the replica's present ones.
+    """Insert the results of event number `k` as the replica's present ones.
 
     Older results of the replica after iteration `source` of the event are moved to the table
     `superseded`.
