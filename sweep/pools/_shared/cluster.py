@@ -347,9 +347,10 @@ class ClusterPool(pools.Pool):
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, probe: Path, reach_s: float) -> None:
-        """Connect to the cluster and check all its workers by the file `probe`.
+        """Connect to the cluster within `reach_s` seconds, and check its workers by file `probe`.
 
-        Raises UsageError if there are workers and none is usable.
+        The user is told if there are none yet. Raises UsageError if there are workers and none is
+        usable, and the errors of `_connect_to_cluster`.
         """
         found = await self._connect_to_cluster(reach_s)
         answers = await asyncio.gather(*(self._join(address, probe) for address in found))
