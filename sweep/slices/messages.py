@@ -70,7 +70,7 @@ class SliceSpec:
     """Pairs of an iteration's number and its duration in seconds, if `trial_s` is set."""
     watched: tuple[tuple[int, float | None], ...] = ()
     """Pairs of an iteration's number and the value of the plateau's metric (None if missing),
-    oldest first."""
+    oldest first; empty without a plateau."""
     diverging: tuple[tuple[int, Divergence], ...] = ()
     """Pairs of the iteration of a checkpoint to continue from and the count of NaN of the metric up
     to there."""

@@ -256,7 +256,11 @@ class RealSlice(Stretch):
         return trainable
 
     def _header(self, iteration: int) -> dict[str, Any]:
-        """Return the header of a checkpoint of this iteration: plain data that identifies it."""
+        """Return the header that identifies a checkpoint of this iteration.
+
+        The keys are ``sweep``, ``trial``, ``replica``, ``step`` (the iteration), ``epoch`` (the
+        driver's term), ``slice`` and ``exactness``.
+        """
         spec = self.spec
         return {
             "sweep": spec.sweep_id,
@@ -494,5 +498,5 @@ def _to_json(value: object) -> Mapping[str, Any]:
 
 
 def _unsaved_key(iteration: int) -> str:
-    """Return the text that stands for a digest in the key of a trainable that cannot save."""
+    """Return ``unsaved at ITERATION``, for a digest in the key of a trainable that cannot save."""
     return f"unsaved at {iteration}"

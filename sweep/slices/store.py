@@ -162,7 +162,8 @@ class Store:
     def send(self, written: file.Saved, number: int, cache: int) -> str:
         """Send a checkpoint that slice `number` wrote to the object storage, if there is one.
 
-        Returns the file name for the ledger. About `cache` bytes at most stay on disk: older files
+        Returns the file name for the ledger. Segments that the storage has already are not sent
+        again. Sent files become read-only, and about `cache` bytes at most stay on disk: older ones
         are deleted. Raises RemoteError if the object storage refused, and OSError if the file was
         deleted meanwhile.
         """
@@ -469,8 +470,9 @@ def _unnamed_files(
 ) -> list[str]:
     """Return files in object storage that are neither named by the ledger nor needed.
 
-    Segments of named checkpoints are needed. `sizes` lists the replica's files; only those of its
-    first `slices` slices, which have ended, are returned.
+    Segments of named checkpoints are needed. `sizes` maps the replica's files there to bytes; only
+    those of its first `slices` slices, which have ended, are returned. `named` are the files that
+    the ledger names. All segments stay if a named checkpoint cannot be read.
     """
     ours = {name: match for name in sizes if (match := _FILE_PATTERN.fullmatch(name))}
     over = {name: m["name"] for name, m in ours.items() if int(m["slice"]) < slices}
@@ -487,7 +489,11 @@ def _unnamed_files(
 
 
 def _delete_unnamed(store: Store, named: Collection[str], slices: int) -> None:
-    """Delete a replica's files in object storage that are not needed; errors are ignored."""
+    """Delete a replica's files in object storage that `_unnamed_files` finds.
+
+    Errors of the storage are ignored. `named` are the files that the ledger names, `slices` is the
+    number of the replica's slices, which have all ended.
+    """
     with contextlib.suppress(OSError):  # the rest is deleted when the driver ends
         store.remote.delete(_unnamed_files(store, store.remote.sizes(), named, slices))
 
@@ -575,7 +581,9 @@ def examine(url: str, patience_s: float) -> float | None:
 
 
 def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
-    """Create a new sweep's folder in object storage, and write its signed URL to the sweep.
+    """Create a new sweep's folder ``<url>/<name>-<sweep_id>`` in object storage.
+
+    Its URL, signed by this user, is written to the sweep's `folder`.
 
     Raises:
         StorageError: the storage refused.
