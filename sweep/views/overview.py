@@ -271,10 +271,10 @@ def results(sweep: Sweep) -> Data:
 
 
 def trial_record(trial: Trial) -> Data:
-    """Return start and end of a trial, its seconds of training, and its best checkpoint.
+    """Return ``started_at``, ``ended_at``, ``seconds`` and ``checkpoint`` of a trial.
 
-    Times are in seconds since 1970. The checkpoint is the best one of the best seed; None if there
-    is none.
+    The first two are in seconds since 1970; ``seconds`` is the training time. ``checkpoint`` is the
+    best one of the best seed, as data; None if there is none.
     """
     leader = trial.leader
     saved = leader.best_checkpoint
@@ -542,9 +542,10 @@ def _band(trial: Trial) -> list[Data]:
 
 
 def checkpoint(replica: Replica, saved: Saved) -> Data:
-    """Return iteration, metric, digest, size and file of a checkpoint.
+    """Return data of a checkpoint.
 
-    The file is relative to the sweep's folder.
+    The keys are ``seed_index``, ``iteration``, ``value`` (the metric), ``file`` (its path relative
+    to the sweep's folder), ``digest`` (SHA-256) and ``size`` (bytes).
     """
     return {
         "seed_index": replica.index,
