@@ -52,7 +52,10 @@ def preview(data: Data) -> RenderableType:
 
 
 def _costs(costs: Data | None) -> list[RenderableType]:
-    """Render the lines with expected time, steps and disk space; none if nothing was measured."""
+    """Render the lines with expected time, steps and disk space; none if `costs` is None.
+
+    It is the entry ``costs`` of the data of `sweep validate`.
+    """
     if costs is None:
         return []
     per_trial = costs["iterations_per_trial"]
@@ -86,7 +89,7 @@ def _cost_line(costs: Data, kind: str) -> str:
 
 
 def _samples(samples: Sequence[Data]) -> RenderableType:
-    """Render the settings of sample points as an indented table."""
+    """Render the settings of sample points (name → value each) as an indented table."""
     names = dict.fromkeys(name for sample in samples for name in sample)
     columns: list[Column] = [
         (printable(name), "wrap", partial(_sample_cell, name)) for name in names
@@ -128,7 +131,10 @@ def _cut_short(stop: Data | None) -> list[RenderableType]:
 
 
 def env_report(data: Data) -> RenderableType:
-    """Render `sweep check-env`: facts, exactness with its reasons, costs and faults."""
+    """Render `sweep check-env`: facts, exactness with its reasons, speed, cost of saving, faults.
+
+    `data` is that of `check.check`; rows without a value are left out.
+    """
     limit = data["time_limit"]
     rows: list[tuple[str, str]] = [
         ("observations", " ".join(data["observation_space"].split())),
