@@ -72,9 +72,10 @@ class Pool(Protocol):
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Start a slice in a free slot, which must exist, and return the future of its outcome.
 
-        The slot in which the trial ran last is preferred. The future fails with WorkerLost if the
-        process dies, with StaleProcess if it cannot be used any more, and with StorageError if the
-        cluster or device is lost. If `blocks` is true, it is already done.
+        The slot in which the trial ran last is preferred if slots have processes of their own. The
+        future fails with WorkerLost if the process dies, with StaleProcess if it cannot be used any
+        more, and with StorageError if the cluster or device is lost. If `blocks` is true, it is
+        already done.
         """
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
@@ -103,7 +104,8 @@ class Pool(Protocol):
     def memory(self, running: Future[SliceOutcome]) -> int:
         """Return the resident memory of a slice's process and its children, in bytes.
 
-        Returns 0 while unknown. `running` is the future that `submit` returned.
+        If slices share the process, it is the slice's share. Returns 0 while unknown. `running` is
+        the future that `submit` returned.
         """
         pid = self.pid(running)
         return 0 if pid is None else memory_of(pid)
@@ -117,10 +119,11 @@ class Pool(Protocol):
         return 0.0
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Kill the process of a slice and its children; the slice's future then fails with `error`.
+        """End a slice, with its process and children; its future then fails with `error`.
 
-        A worker that does not respond is abandoned: later results of the slice are ignored. Does
-        nothing for a slice that has ended, and by default.
+        If slices share the process, it is killed only for WorkerLost, with all of them; for other
+        errors only the slice is aborted. A worker that does not respond is abandoned: later results
+        of the slice are ignored. Does nothing for a slice that has ended, and by default.
         """
         return
 

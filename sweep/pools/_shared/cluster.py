@@ -198,7 +198,8 @@ class ClusterPool(pools.Pool):
     async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
         """Return the description that a worker gives of itself, with its ``name``.
 
-        It is that of `describe_worker`, which checks for the file `probe`.
+        It is that of `describe_worker`, which checks for the file `probe`; the name is the address,
+        unless the engine has another.
         """
         return {"name": address, **await self._call_worker(address, there.describe_worker, probe)}
 
