@@ -294,7 +294,10 @@ def abandoned_moves(history: History, patient: bool) -> list[Moved]:
 
 
 def _is_busy(history: History) -> bool:
-    """Return whether a slice runs, or was interrupted and can be resumed at once."""
+    """Return whether a slice runs, or was interrupted before its goal and can be resumed at once.
+
+    A replica past its rung that has not reported the metric does not count as interrupted.
+    """
     interrupted = (r for trial in history.ordered(order.interrupted) for r in trial.replicas)
     return bool(history.replicas(Status.RUNNING)) or any(
         replica.is_interrupted and not replica.is_unmeasured for replica in interrupted
@@ -406,7 +409,8 @@ def missing_metric_error(
 ) -> UnknownMetric | None:
     """Return the error that no trial has reported the metric although one should have, or None.
 
-    That is one that reached its first rung or, without rungs, its end. The result depends only on
+    A trial should have it once it reached its first rung or, without rungs, its end; unless
+    `at_end`, its kind of metric must be due by then, too (`_is_due`). The result depends only on
     the history, so a sweep that was killed and resumed ends at the same point.
 
     Args:
@@ -428,7 +432,8 @@ def missing_metric_error(
 def _missing_place(trial: Trial, replica: Replica, rungs: Sequence[float] | None) -> str:
     """Return words for the point at which a replica should have reported the metric but has not.
 
-    For example ``its rung at training_iteration 4``; empty if the metric is not due yet. `rungs`
+    For example ``its rung at training_iteration 4``; empty if no result is there, or it has reached
+    neither a rung nor its end. The caller has checked that it has not reported the metric. `rungs`
     are the levels at which trials are compared; None if there are none.
     """
     if not replica.curve:

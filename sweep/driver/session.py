@@ -62,7 +62,7 @@ class View(Protocol):
         """Show a message that is not in the history; is called from any thread."""
 
     def end(self) -> None:
-        """Stop redrawing: the driver has ended."""
+        """Stop redrawing, and show messages that are left: the driver has ended."""
 
 
 @dataclass(frozen=True)

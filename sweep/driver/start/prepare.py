@@ -199,7 +199,10 @@ def check_lanes(resolved: Resolved) -> None:
 
 
 def _retry_advice(folder: Folder) -> str:
-    """Return advice to retry the failed trials of an existing sweep; empty if it has none."""
+    """Return advice to retry the failed trials of an existing sweep.
+
+    It is empty if there are none, or the ledger cannot be read.
+    """
     with contextlib.suppress(SweepError):  # the ledger cannot be read
         if failed := len(lookup.read_history(folder).with_status(Status.FAILED)):
             return (
