@@ -72,7 +72,7 @@ class Lease:
     """Time of the newest renewal by a process that drove the search, in seconds since 1970 on the
     clock of events (`ledger.now`); 0 if none has driven it yet."""
     last_event: int = 0
-    """Number of the newest event in the ledger; 0 if there is none."""
+    """Number of the newest event in the ledger; 0 if there is none, or it was not read."""
     namespace: str = ""
     """Name of the pid namespace in which `pid` counts; empty if unknown."""
 
