@@ -139,7 +139,10 @@ def _is_in_mlflow(folder: "Folder") -> bool:
 
 
 def _freed_lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
-    """Return a text about deleted files, or with `dry_run` those to delete: one line per sweep."""
+    """Return a text about deleted files, or with `dry_run` those to delete: one line per row.
+
+    A row has the fields of `cleaning.Freed` for one sweep, leftover folder or MLflow experiment.
+    """
     from sweep.spec.sections import size_text
     from sweep.views.formatting import plural
     from trainables.errors import printable

@@ -237,7 +237,7 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _trusted_lines(trusted: Sequence[dict[str, Any]]) -> str:
-    """Return a text about the trusted files, one line for each."""
+    """Return a text with one line for each of the `trusted` files: ``file`` and ``signed_by``."""
     from trainables.errors import printable
 
     return "\n".join(

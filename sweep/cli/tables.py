@@ -178,7 +178,10 @@ def status_text(value: str) -> Text:
 
 
 def overviews(rows: Sequence[Data], root: str) -> RenderableType:
-    """Render `sweep ls`, one row for each sweep; a hint if there are none."""
+    """Render `sweep ls`, one row for each sweep (`overview.overview`).
+
+    Without rows it is a hint how to start a sweep, which names `root`.
+    """
     if not rows:
         return f"no sweeps in {printable(root)}; start one with `sweep run quickstart`"
     return table(
@@ -289,7 +292,10 @@ def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
 
 
 def _goal_cell(row: Data, counted: bool) -> str:
-    """Return the cell with a trial's goal; if `counted`, with the time reached so far."""
+    """Return the cell with a trial's goal, or ``end`` without one, as a whole number.
+
+    If `counted`, the time reached so far is before it: ``1,200 / 5,000``.
+    """
     goal = "end" if row["goal"] is None else formatting.count(row["goal"])
     return f"{formatting.count(row['time'])} / {goal}" if counted else goal
 
@@ -462,7 +468,10 @@ def _nothing_trained(data: Data, python: bool) -> str:
 
 
 def _retry_command(data: Data, python: bool) -> str:
-    """Return the command, or with `python` the call, that retries failed trials."""
+    """Return the command, or with `python` the call, that retries failed trials of a sweep.
+
+    `data` has its ``name`` and ``root``.
+    """
     name = printable(data["name"])
     if not python:
         return f"sweep resume {name}{root_option(data['root'])} --retry-failed"

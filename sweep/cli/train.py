@@ -341,7 +341,12 @@ def _answer_result(
 
 
 def summary(result: "RunResult", folder: "Folder") -> dict[str, Any]:
-    """Return the data of a driver's end for `tables.summary`; imports the sweep's trainable."""
+    """Return the data of a driver's end for `tables.summary`; imports the sweep's trainable.
+
+    To the data of `overview.summary` it adds ``root``, fields of `result` (``outcome``,
+    ``seconds``, ``trained``, ``unsent``, ``trackers``), and ``exports``, true if the trainable can
+    export models.
+    """
     from sweep.driver.start import launch
     from sweep.views import overview
 

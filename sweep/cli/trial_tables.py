@@ -48,7 +48,8 @@ def final_evaluation_remarks(data: Data) -> Iterator[str]:
 def _pick_lines(data: Data) -> Iterator[str]:
     """Yield a line on the expected score and the part of luck, and one on the runner-up.
 
-    Nothing is yielded if the expected score is unknown.
+    `data` is that of `overview.best`. Nothing is yielded if it cannot say how certain the best
+    trial is.
     """
     pick = data["pick"]
     if pick is None:
@@ -364,7 +365,7 @@ def _heading(name: str) -> str:
 
 
 def _cell(place: int, row: Sequence[Any]) -> str:
-    """Return the value in column `place` of a row as text."""
+    """Return the value in column `place` (from 0) of a row as text; `ABSENT` for None."""
     value = row[place]
     if value is None or isinstance(value, float):
         return formatting.number(value)
