@@ -449,5 +449,8 @@ class Sweep:
         return "" if answer is None else answer.text
 
     def resume(self, **options: Any) -> "Sweep":
-        """Resume the sweep with the arguments of `sweep.resume`; blocks until its driver ends."""
+        """Resume the sweep; blocks until its driver ends.
+
+        `options` are the arguments of `sweep.resume` except `name` and `root`.
+        """
         return resume(self.name, root=self._folder.root, **options)
