@@ -214,7 +214,7 @@ class _Work:
 
     @property
     def is_open(self) -> bool:
-        """True if a trial is still to be created, a clone waits, or a trial is short of its goal."""
+        """True if a trial is to be created, a clone waits, or a trial is short of its goal."""
         live = any(
             trial.status not in FINISHED and _is_short_of_goal(trial) for trial in self._trials
         )

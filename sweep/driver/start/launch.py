@@ -202,8 +202,8 @@ class Launch:
     say: Callable[[str], None] = lambda _text: None
     """Function that shows the user messages of the launch, and of the deletions at its end."""
     resolved: Resolved | None = None
-    """Spec with its plugins, from the sweep's creation a moment ago; it is resolved again if this is
-    None, or the launch changes the spec."""
+    """Spec with its plugins, from the sweep's creation a moment ago; the spec is resolved again if
+    this is None, or the launch changes the spec."""
     trainable: type[Trainable] | None = None
     """Trainable class that replaces the stored one from now on; None to keep it."""
     checkpoints: str | None = None
