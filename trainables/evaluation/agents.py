@@ -127,7 +127,8 @@ class AgentsPlayer(InferencePolicy):
         """Add the agents' rewards of the step that led to this observation to the episode's memory.
 
         As in sampling, an agent that appears with its reward is assigned a policy, unless the agent
-        or the episode ends in this step. The policy's memory of an agent that ended is dropped.
+        or the episode ends in this step (`is_over`). The policy's memory of an agent that ended is
+        dropped. `reward`, the sum of all, is not used.
         """
         known = memory[0]
         ended = {*observation["terminated"], *observation["truncated"]}

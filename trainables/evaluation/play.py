@@ -98,8 +98,9 @@ def play(
 ) -> list[Played]:
     """Play the episodes with these indices; same seed and weights give the same episodes.
 
-    Blocks until all have ended; at most `plan.width` environments are made, stepped side by side,
-    and closed. Callbacks are called. The global random streams are restored at the end.
+    Blocks until all have ended. At most `plan.width` environments are open at a time, stepped side
+    by side; all are closed at the end. Callbacks are called. The global random streams are seeded
+    meanwhile, and restored at the end.
 
     Args:
         show: called with an environment's slot and the steps so far at each observation.
@@ -193,7 +194,8 @@ def _close_slots(slots: Sequence[AnySlot]) -> None:
 class _RunningEpisode:
     """One episode of an evaluation, in one environment.
 
-    With `recreates`, the environment is made anew first.
+    Creating it resets the environment, which is made anew first with `recreates`, and calls the
+    callbacks of the beginning.
     """
 
     memory: NDArray[Any]

@@ -27,7 +27,7 @@ Request: TypeAlias = tuple[InferencePolicy, Plan, int, Sequence[int]]
 class EvaluationServer:
     """The child's side of an evaluation process: each method answers one request.
 
-    It has no state.
+    It has no state. Creating it seeds the process's global random streams.
     """
 
     def __init__(self, seed: int, index: int) -> None:

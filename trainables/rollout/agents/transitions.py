@@ -198,7 +198,7 @@ class Transitions:
     def _columns(self) -> dict[str, Array]:
         """Return the stored columns of all R rows, name → (R, …).
 
-        They are observations, actions and those that the actor computed.
+        They are observations, actions, those that the actor computed, and ``memory`` if it has one.
         """
         return {name: np.concatenate(parts) for name, parts in self._blocks.items()}
 

@@ -62,7 +62,8 @@ class Episode(AgentRecords):
     total_reward: float = 0.0
     """Sum of the rewards so far, as the environment returned them."""
     last_observation: Any = None
-    """Latest raw observation (*O), or agent → (*O) with several agents; None before the first."""
+    """Latest raw observation (*O); None before the first. With several agents agent → (*O), of the
+    agents that were observed in the latest step."""
     last_info: Mapping[str, Any] = field(default_factory=dict)
     """Info of the latest step; empty after a restore.
 

@@ -205,7 +205,8 @@ class VideoRecorder:
     def begin(self, number: int) -> None:
         """Begin the episode `number` (from 1) with its first picture; discard an unfinished video.
 
-        The episode is recorded if none of its block of ``record_every`` episodes has a video yet.
+        If sampling is recorded, the episode gets a video unless its block of ``record_every``
+        episodes has one already.
         """
         self.discard()
         self._number = number

@@ -109,7 +109,8 @@ class AsyncSampler:
     def paused(self) -> Iterator[None]:
         """Pause the thread between two steps of the environments while the context is open.
 
-        Blocks until it pauses. Raises WorkerError if the thread did not finish its step in time.
+        Blocks until it pauses, not at all if no thread runs. Contexts may be nested. Raises
+        WorkerError if the thread did not finish its step in time.
         """
         with self._changed:
             self._pauses += 1

@@ -137,7 +137,7 @@ class WorkerSet:
         """Load these weights in every worker, until the learner's weights are sent again.
 
         They are parameter → array for the only policy, or policy → its weights. Raises
-        TrainableError if they do not fit the workers' policies.
+        TrainableError if a child refuses them; a worker in this process raises its own error.
         """
         self.foreach_worker(lambda worker: worker.set_weights(_by_policy(worker, weights)))
 

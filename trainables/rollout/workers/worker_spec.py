@@ -105,7 +105,8 @@ class WorkerSpec:
     def effective_sampling(self) -> SamplingConfig:
         """Sampling settings in which `clip_rewards` has its final value.
 
-        Rewards of Atari games are clipped unless the settings say otherwise.
+        If it is None it becomes True for Atari games in DeepMind's wrappers; otherwise these are
+        the given settings.
         """
         if self.sampling.clip_rewards is None and has_deepmind_wrappers(self.environment):
             return self.sampling.model_copy(update={"clip_rewards": True})

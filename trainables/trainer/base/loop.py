@@ -38,7 +38,9 @@ class TrainingLoop(Collector):
         """Make one iteration, and return its result.
 
         It has rounds of `training_step` until it has the steps and the time that settings require,
-        and evaluations if they are due. All workers are told the steps sampled so far.
+        and evaluations if they are due. All workers are told the steps sampled so far. The result
+        has the keys of `collect_metrics`, ``learner`` (statistics of the last round alone),
+        ``timers`` (milliseconds in all rounds), ``num_healthy_workers``, and ``evaluation``.
 
         Raises:
             ConfigError: the file that ``restore`` names could not be read.
@@ -138,7 +140,8 @@ class TrainingLoop(Collector):
     def _run_evaluation(self, iteration: int) -> dict[str, Any]:
         """Evaluate, record videos if so set, and return the entries for the result.
 
-        The global random streams are not changed.
+        Calls `_before_evaluate` and `_evaluate`, which algorithms may override. The global random
+        streams are not changed.
 
         Args:
             iteration: iteration that this evaluation ends; 0 for the evaluation at the start.
@@ -164,15 +167,15 @@ class TrainingLoop(Collector):
     def evaluates_at_start(self) -> bool:
         """True if the next iteration begins with an evaluation.
 
-        It is the first one, if ``evaluation_interval`` is set.
+        That is so before the first iteration, if ``evaluation_interval`` is set.
         """
         return not self.iteration and self.settings.evaluation.evaluation_interval is not None
 
     def _evaluation_at_start(self) -> dict[str, Any]:
         """Evaluate the untrained policy before the first iteration; return ``…_at_start`` entries.
 
-        Returns an empty dict for later iterations. An evaluation that cannot work thus fails before
-        anything is trained.
+        Returns an empty dict in later iterations, and without ``evaluation_interval``. So an
+        evaluation that cannot work fails before anything is trained.
         """
         if not self.evaluates_at_start:
             return {}
@@ -181,8 +184,10 @@ class TrainingLoop(Collector):
     def _off_policy_results(self) -> dict[str, Any]:
         """Make the estimates that ``input_evaluation`` requests of a policy that learns from files.
 
-        For ``simulation`` it evaluates the policy. Returns ``off_policy`` → results, or an empty
-        dict if there are none.
+        For ``simulation`` it evaluates the policy and takes ``episode_reward_mean``. Returns
+        ``off_policy`` → (``simulation`` and the keys of `_make_estimates`), or an empty dict if
+        there are none. There are no estimates if a user's reader samples, or the algorithm defines
+        no `log_likelihoods`.
         """
         results: dict[str, Any] = {}
         if "simulation" in self.settings.offline.input_evaluation:
@@ -318,7 +323,10 @@ class TrainingLoop(Collector):
         return data
 
     def remembers(self) -> dict[str, Any]:
-        """Return the measured exactness of the environment, for all trials of a sweep."""
+        """Return the measured exactness of the environment as plain data, empty if none was needed.
+
+        A sweep passes it to its other trials, which then measure nothing.
+        """
         return self._remembered
 
     @property

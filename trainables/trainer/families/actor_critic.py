@@ -91,7 +91,10 @@ class ActorCriticConfig(TrainerConfig):
 
     @property
     def scheduled(self) -> dict[str, Schedule]:
-        """Setting → its schedule, for settings of the loss whose schedule is not constant."""
+        """Setting, such as ``entropy_coeff`` → its schedule, for settings of the loss.
+
+        Those whose schedule is constant are left out.
+        """
         fields = {key: getattr(self, key) for key in type(self).model_fields}
         return {
             key.removesuffix("_schedule"): schedule

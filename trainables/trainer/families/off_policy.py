@@ -115,8 +115,8 @@ class OffPolicyTrainer(Trainer):
         """Return setting → value for settings that may be ``auto``.
 
         ``learner`` is fused unless a setting needs torch. Raises ConfigError if observations are
-        images, the action space does not fit, the replay's place cannot be used, or the setting
-        ``fused`` cannot work.
+        images, the action space does not fit, the replay cannot be where ``replay_on`` says, or
+        ``learner`` is fused and needs torch.
         """
         if len(inspection.spaces.observation_shape) != 1:
             allowed = f"observations that are vectors with {cls.__name__}"

@@ -160,11 +160,14 @@ def with_policies(
 ) -> dict[str, Any]:
     """Return a copy of ``multiagent`` with other policies, after one is added or removed.
 
+    A mapping function is replaced by its import path.
+
     Args:
         settings: ``multiagent`` with its policies as a dict.
         policies: the new policies, name → settings.
         agents: agent → its spaces.
-        mapping: new mapping; None to keep each agent's policy.
+        mapping: new mapping; None to keep the present one, which becomes a dict of all agents if
+            there was none.
         trained: policies that learn; None for those that learnt before and are not removed, or for
             all if the settings name none.
 
@@ -238,8 +241,8 @@ def apply_policy_changes(data: Mapping[str, Any], began: Mapping[str, Any]) -> d
 def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any]) -> TrainerConfig:
     """Return the settings of the trainer of policy `pid`: common ones, changed by its own.
 
-    Environments, evaluation, callbacks and recording are switched off in them, and there is no
-    seed.
+    In them there is no evaluation, callback, picture, record of episodes, horizon or seed, and
+    ``env_level`` is C, as the trainer of all policies has these.
 
     Args:
         settings: settings of the trainer of all policies.

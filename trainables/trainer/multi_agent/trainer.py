@@ -354,8 +354,8 @@ class MultiAgentTrainer(Trainer):
     def step(self) -> dict[str, Any]:
         """Make one iteration, and return its result.
 
-        It has the steps of all agents as ``agent_timesteps_total`` and
-        ``agent_timesteps_this_iter``.
+        It also has the number of agents' transitions in the samples, as ``agent_timesteps_total``
+        and ``agent_timesteps_this_iter``.
         """
         before = self.agent_steps
         result = super().step()
@@ -385,7 +385,8 @@ class MultiAgentTrainer(Trainer):
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the common state, and ``members``: policy → the checkpoint of its trainer.
 
-        If policies were added or removed since training began, ``agents`` has these changes.
+        If policies were added or removed since training began, ``agents`` has these changes and
+        ``like``, policy → an agent with its spaces.
         """
         others = policy_changes(
             with_policies_as_dict(self.settings.agents.multiagent), self._initial_agents
@@ -543,7 +544,7 @@ class MultiAgentTrainer(Trainer):
 
         Raises:
             ConfigError: there is no such policy, an agent would still have it, it is the last one,
-                or batches of it are read from files.
+                or ``input`` reads experience.
         """
         policy_id = name_of_policy(self.members, policy_id)
         if self.settings.offline.reads_experience:

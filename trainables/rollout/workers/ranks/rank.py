@@ -33,7 +33,10 @@ class Learnt:
 
 
 class Rank(RolloutWorker):
-    """A worker that samples and learns; it exists in child processes only."""
+    """A worker that samples and learns; it exists in child processes only.
+
+    Creating it sets torch to one thread in its process.
+    """
 
     def __init__(self, spec: WorkerSpec) -> None:
         assert spec.learner is not None  # noqa: S101 as a group of ranks makes it
