@@ -70,7 +70,8 @@ class Plan:
     is_recorded: bool = False
     """True if the episodes are those of a video, for which they are played again."""
     renews: bool = True
-    """True if each episode gets a new environment; False if environments carry nothing over."""
+    """True if each episode gets a new environment; False to use environments again, if they carry
+    nothing over from one episode to the next."""
 
 
 class Played(NamedTuple):

@@ -126,7 +126,8 @@ PHASES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_"))
 """Phases of an episode (``on_episode_…``), the only ones that evaluations call as well."""
 WHOLE_EPISODE_PHASES = (*EPISODE_PHASES, "on_postprocess_traj")
-"""Phases whose callbacks must have seen an episode from its beginning."""
+"""Phases of episodes and ``on_postprocess_traj``, whose callbacks must see an episode from its
+beginning."""
 PHASE_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(EPISODE_PHASES, OF_EPISODES),
     "on_episode_end": (*OF_EPISODES, "error"),

@@ -119,7 +119,8 @@ def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
 def log_inexactness(checkpoint: Mapping[str, Any], reason: str, remark: str = "") -> str:
     """Log a warning that the curve is no longer exact for this reason.
 
-    `remark` is put into the warning. Returns the checkpoint's own reasons and this one.
+    `remark` is put into the warning. Returns the reasons in the checkpoint's entry ``inexact``, if
+    it has one, and this one, joined by "; ".
     """
     logger.warning("%s; %sthe curve is no longer exact", reason, remark)
     before = checkpoint.get("inexact")

@@ -29,7 +29,11 @@ _SAMPLED = (
 
 
 def is_classic(name: str) -> bool:
-    """Return whether only results with `classic_results` have a metric of this name."""
+    """Return whether only results with `classic_results` have a metric of this name.
+
+    `name` is a path such as ``info/learner``. Rewards by policy are classic only for the default
+    policy.
+    """
     first, _, rest = name.partition("/")
     return first in RESULTS and (first[:6] != "policy" or rest == DEFAULT_POLICY_ID)
 

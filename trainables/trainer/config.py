@@ -402,7 +402,11 @@ def default_config(model: type[TrainerConfig]) -> dict[str, Any]:
 
 
 def validate_config(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that are valid one by one but do not work together."""
+    """Raise ConfigError for settings that are valid one by one but do not work together.
+
+    They concern ``sample_async``, ``remote_env_batch_wait_ms``, observations,
+    ``blackhole_outputs``, stored experience, and linear schedules without ``schedule_timesteps``.
+    """
     kind = settings.filters.observation_filter
     if settings.sampling.sample_async and kind not in CONCURRENT_KINDS:
         hint = "with sample_async one thread filters while another synchronises"
@@ -426,7 +430,11 @@ def validate_config(settings: TrainerConfig) -> None:
 
 
 def _check_observation_keys(environment: EnvironmentConfig, model: ModelConfig) -> None:
-    """Raise ConfigError for keys of ``model`` about observations that this environment lacks."""
+    """Raise ConfigError for keys of ``model`` about observations that do not fit the environment.
+
+    With an action mask there is no preprocessor or connector; only Atari games in DeepMind's
+    wrappers have ``dim`` and ``framestack``, and their layout cannot be channels_first.
+    """
     if (own := model.custom_preprocessor) is not None and environment.action_mask is not None:
         why = "masks are at the end of rows that are made here"
         raise ConfigError("model.custom_preprocessor", own, "null with action_mask", why)
@@ -455,7 +463,10 @@ def is_linear(key: str, value: object) -> bool:
 
 
 def _check_polling(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that do not work with `remote_env_batch_wait_ms`."""
+    """Raise ConfigError for settings that do not work with `remote_env_batch_wait_ms`.
+
+    They are complete episodes, ``sample_async``, and pictures while sampling.
+    """
     allowed: dict[str, tuple[str | bool, ...]] = {
         "batch_mode": ("truncate_episodes",),
         "sample_async": (False,),

@@ -286,7 +286,10 @@ def check_gpus(resources: ResourcesConfig) -> None:
 
 
 def why_acts_on_cpu(settings: TrainerConfig) -> str:
-    """Return the reason why no policy can act on the GPU with these settings; empty if one can."""
+    """Return the reason why no policy can act on the GPU with these settings; empty if one can.
+
+    Reasons are ``num_gpus: 0``, child processes, ``sample_async`` and an LSTM.
+    """
     reasons = {
         "num_gpus is 0": not settings.resources.num_gpus,
         "num_workers is not 0, and children act on the CPU": settings.workers.num_workers > 0,
@@ -299,7 +302,8 @@ def why_acts_on_cpu(settings: TrainerConfig) -> str:
 def why_replay_on_cpu(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> str:
     """Return the reason why a replay buffer cannot be on the GPU; empty if it can.
 
-    It cannot if rows are filtered when drawn, or if it needs more than half of the memory.
+    It cannot if ``num_gpus`` is 0, if rows are filtered when they are drawn, or if it needs more
+    than half of the trial's share of the GPU's memory.
     """
     share, filters = settings.resources.num_gpus, settings.filters
     if not share:

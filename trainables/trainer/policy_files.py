@@ -114,7 +114,7 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
 def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
     """Return the weights of a trained policy, and the state of its filter.
 
-    The latter is None for an exported file. No code in a file is run.
+    The latter is None for a safetensors file. No code in a file is run.
 
     Args:
         path: a checkpoint, a safetensors file with weights (exported or alone), or a folder with

@@ -57,16 +57,19 @@ class RunningEpisode:
     policies: dict[str, str] = field(default_factory=dict)
     """Agent → name of its policy in this episode; agents that have not appeared are absent."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """Agent → sum of its rewards so far."""
+    """Agent → sum of its rewards in the episode so far; agents that have not appeared are absent.
+    """
     waiting: dict[str, Array] = field(default_factory=dict)
     """Agent → raw observation (*S) on which it acts in the next step of the environments."""
     open: dict[str, int] = field(default_factory=dict)
     """Agent → index in `Transitions.rows` of its latest decision, if the observation that follows
     the decision has not arrived yet."""
     lanes: dict[str, int] = field(default_factory=dict)
-    """Agent → index on the environment axis of its policy's fragments, where its steps stand."""
+    """Agent → index on the environment axis of its policy's fragments, where its steps stand;
+    agents without a running trajectory are absent."""
     steps: dict[str, int] = field(default_factory=dict)
-    """Agent → number of its decisions in the running trajectory; absent if it has none."""
+    """Agent → number of its decisions in its running trajectory, from 0; agents without one are
+    absent."""
     memory: dict[str, Array] = field(default_factory=dict)
     """Agent → (M + L,) state carried to its next decision: the M numbers of the policy's recurrent
     state, then L numbers of the connectors, such as stacked frames or previous actions. An agent

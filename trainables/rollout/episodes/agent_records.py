@@ -171,9 +171,10 @@ class AgentRecords:
         return self._record(agent_id).info
 
     def last_action_for(self, agent_id: str = AGENT) -> Any:
-        """Return the policy's last action, a number or (K,), before clipping; 0 before the first.
+        """Return the policy's last action, a number or (K,), as the policy chose it.
 
-        Raises ValueError if there was none and the episode is over.
+        It is neither scaled nor clipped to the action space's bounds; before the first action it is
+        0, or zeros. Raises ValueError if there was none and the episode is over.
         """
         return self._past_action(agent_id, 0)
 

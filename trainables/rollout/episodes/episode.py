@@ -32,7 +32,8 @@ from trainables.rollout.workers.access import DEFAULT_POLICY_ID, named_policy
 Array = NDArray[Any]
 T = TypeVar("T")
 WRITTEN = ("user_data", "custom_metrics", "hist_data")
-"""Dicts of an episode that callbacks write; checkpoints contain them."""
+"""Dicts of an episode that callbacks write and checkpoints always contain; `media` is stored only
+if it is not empty."""
 SUMS = "agent_rewards"
 """Key of `Episode.agent_rewards` in an episode's state, present if there are several agents."""
 RECORDS = "agents"
@@ -76,7 +77,8 @@ class Episode(AgentRecords):
     custom_metrics: dict[str, float] = field(default_factory=dict)
     """Name → number; results have mean, minimum and maximum over episodes."""
     hist_data: dict[str, list[float]] = field(default_factory=dict)
-    """Name → numbers; results contain those of all finished episodes under ``hist_stats``."""
+    """Name → numbers; a result has those of its iteration's episodes, joined, under ``hist_stats``.
+    """
     media: dict[str, Any] = field(default_factory=dict)
     """Name → picture (H, W, 3) of uint8, list of pictures, or table (column → cells), for MLflow.
 
@@ -422,7 +424,7 @@ class EvaluationWorker:
 
     @property
     def policies(self) -> Mapping[str, Actor]:
-        """All policies by name."""
+        """Policy → its actor; a single policy is named `DEFAULT_POLICY_ID`."""
         if isinstance(self.policy, Mapping):
             return self.policy
         return {DEFAULT_POLICY_ID: self.policy}

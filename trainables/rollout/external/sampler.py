@@ -160,10 +160,12 @@ class ExternalSampler(AgentsSampler):
         return np.array([one.length for one in self._running.values()], dtype=np.int64)
 
     def _layers(self, pid: str) -> dict[str, Any] | None:
-        """Return the layers of policy `pid` and its filter's ``mean``, ``scale`` and ``clip``.
+        """Return the entries of `Actor.as_layers` of policy `pid`, and those of its filter.
 
-        Clients that act on their own compute actions with them. Returns None if the policy's
-        network, spaces or filter are not of the kinds that clients can compute.
+        The latter are ``mean``, ``scale`` (deviation), ``clip`` (or None) and ``exact``, True if
+        observations are filtered in float64. Clients that act on their own compute actions with
+        them. Returns None if the policy's network, spaces or filter are not of the kinds that
+        clients can compute.
         """
         layers, seen_by = self._actors[pid].as_layers(), self._filters[pid]
         of, kind = self._plans[pid].spaces, type(seen_by)

@@ -90,8 +90,8 @@ class EpisodeSampler(Sampler):
     def get_state(self) -> dict[str, Any]:
         """Return the state of `Sampler.get_state`, and ``in_flight``, the rows of running episodes.
 
-        It has ``lengths`` (N,) and ``rows``, column → (Σ lengths, …), environment after
-        environment.
+        ``in_flight`` has ``lengths`` (N,), numbers of rows, and ``rows``, column → (Σ lengths, …),
+        environment after environment.
         """
         lengths = self._next_row - self._first_rows
         times, envs = self._row_indices(range(len(lengths)), self._first_rows, lengths)

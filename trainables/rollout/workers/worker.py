@@ -40,7 +40,11 @@ T = TypeVar("T")
 
 
 def sampler_class(spec: WorkerSpec) -> type[Sampler]:
-    """Return the class of sampler for one agent that the settings request."""
+    """Return the class of sampler for environments of one agent.
+
+    It is `PollingSampler` if ``remote_env_batch_wait_ms`` is above 0, `EpisodeSampler` with
+    complete episodes, else `Sampler`.
+    """
     if spec.envs.remote_env_batch_wait_ms > 0:
         return PollingSampler
     return EpisodeSampler if spec.sampling.batch_mode == "complete_episodes" else Sampler

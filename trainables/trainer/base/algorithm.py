@@ -312,7 +312,8 @@ class Algorithm(Trainable):
     def _settle_stepping(cls, settings: TrainerConfig) -> TrainerConfig:
         """Return the settings with True or False for `native_vector_env` if it is ``auto``.
 
-        It is settled before `choose` is called, since the environment is measured meanwhile.
+        It becomes True unless `config_checks.why_separate` has a reason against it. It is settled
+        before `choose` is called, since the environment is measured meanwhile.
         """
         if settings.environment.native_vector_env != AUTO:
             return settings

@@ -195,7 +195,11 @@ class Collector(Algorithm):
                 self._unread_source = error
 
     def _make_frames(self, settings: TrainerConfig) -> "DeviceObservations | None":
-        """Return the store of observations on the GPU; None if the policy acts on the CPU."""
+        """Return the store of observations on the GPU; None if the policy acts on the CPU.
+
+        With ``act_on: auto`` it acts on the GPU if it can and its networks are large; this is
+        logged.
+        """
         asked = settings.devices.act_on
         if asked == "cpu" or self.why_acts_on_cpu(settings) or self.calls_trainer:
             return None
@@ -208,7 +212,11 @@ class Collector(Algorithm):
         return DeviceObservations(self.policy.in_torch().device)
 
     def _make_graphs(self, settings: TrainerConfig) -> "Graphs | None":
-        """Return the object that runs gradient steps as CUDA graphs; None for ordinary steps."""
+        """Return the object that runs gradient steps as CUDA graphs; None for ordinary steps.
+
+        It is None if ``graphs`` is off, there is no GPU, or `why_no_graphs` has a reason, which is
+        logged.
+        """
         asked = settings.devices.graphs
         if asked == "off" or not settings.resources.num_gpus:
             return None
@@ -434,7 +442,8 @@ class Collector(Algorithm):
     def _replace_workers(self) -> None:
         """Close the workers and create new ones, with new episodes and streams.
 
-        If each worker has filters of its own, all begin with the trainer's.
+        Their seed is derived from the trial's seed and the steps so far. If each worker has filters
+        of its own, all begin with the trainer's.
         """
         self.workers.close()
         self.workers = self._make_workers(

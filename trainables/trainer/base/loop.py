@@ -95,9 +95,10 @@ class TrainingLoop(Collector):
         return blas_threads(self.settings.resources.threads[0])
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        """Add settings and times to a result, write its media as files, call ``on_train_result``.
+        """Return the result with ``config`` (the given settings) and the keys of every trainable.
 
-        `elapsed` is the duration of the iteration in seconds.
+        Its media are written as files, and ``on_train_result`` is called with it. `elapsed` is the
+        duration of the iteration in seconds.
         """
         completed = super()._complete({"config": self._given, **result}, elapsed)
         step = completed["training_iteration"]
@@ -333,8 +334,8 @@ class TrainingLoop(Collector):
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
         """Measured exactness of checkpoints, such as "A exact state".
 
-        It is level D, with the reason, if the curve is inexact or a clock influences it, and level
-        D once episodes of a sample arrived too late.
+        It is level D, with the reason, if the curve is inexact or a clock influences it. It is
+        level D without a reason once the episodes of a sample arrived too late.
         """
         if self.inexact:
             return f"{LEVELS['D']}: {self.inexact}"

@@ -46,7 +46,10 @@ class Policy:
 
     @property
     def global_timestep(self) -> int:
-        """Environment steps that all workers had sampled before the latest iteration."""
+        """Environment steps that all workers had sampled when the policy was told last.
+
+        It is told before each iteration, with a replay before each round.
+        """
         return self._trainer.policy.global_timestep
 
     def compute_actions(

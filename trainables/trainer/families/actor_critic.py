@@ -241,7 +241,10 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
-        """Return (setting that limits the rows of one gradient step, that number of rows)."""
+        """Return (setting that limits the rows of one gradient step, that number of rows).
+
+        Here it is ``train_batch_size``, for one step with the whole batch.
+        """
         return "train_batch_size", settings.batch_size
 
     @classmethod
@@ -323,7 +326,11 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def _find_reason_for_torch(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
-        """Return the reason why torch must compute the gradients; empty if numpy can."""
+        """Return the reason why torch must compute the gradients; empty if numpy can.
+
+        Reasons are an own loss or way of learning in a subclass, state-dependent noise,
+        ``learner_compile``, ``data_parallel``, a GPU, and networks or optimisers that numpy lacks.
+        """
         known = {cls.defining_class("fused_loss"), ActorCriticTrainer}
         for name in ("loss", "learn", "torch_loss", "take_steps"):
             if cls.defining_class(name) not in known:

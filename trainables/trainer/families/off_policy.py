@@ -133,7 +133,10 @@ class OffPolicyTrainer(Trainer):
 
     @classmethod
     def _find_reason_for_torch(cls, settings: TrainerConfig) -> str:
-        """Return the reason why torch must compute the gradients; empty if numpy can."""
+        """Return the reason why torch must compute the gradients; empty if numpy can.
+
+        Reasons are an algorithm without `has_closed_form`, a GPU, and ``learner_compile``.
+        """
         if not cls.has_closed_form:
             return f"{cls.__name__} knows its gradients by torch alone"
         if settings.resources.num_gpus:
@@ -251,6 +254,9 @@ class OffPolicyTrainer(Trainer):
 
     @property
     def critic_learning_rate(self) -> float:
-        """Current learning rate of the critics, by the schedule."""
+        """Current learning rate of the critics: `learning_rate` times ``critic_lr`` / ``lr``.
+
+        It is `learning_rate` itself if ``critic_lr`` is not set.
+        """
         of = self.settings
         return self.learning_rate * (of.critic_lr or of.schedule.lr) / of.schedule.lr

@@ -37,9 +37,10 @@ class MemberContext(TrialContext):
     """The connections of a member to the trainer of all policies."""
 
     inspection: Inspection | None = None
-    """Inspected environment as the member's agents see it; None before the member is made."""
+    """Inspected environment as the member's agents see it; a member always has one."""
     broadcast: Callable[[], None] | None = None
-    """Function that sends the weights and filters of all members to all workers."""
+    """Function that sends the weights and filters of all members to all workers; a member always
+    has one."""
 
 
 class _KnownInquiry(Inquiry):

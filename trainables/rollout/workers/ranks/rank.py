@@ -27,7 +27,8 @@ class Learnt:
     info: dict[str, float]
     """Statistics of the learner, equal on all ranks."""
     digest: str
-    """SHA-256 of weights and optimiser, equal on all ranks."""
+    """SHA-256 of weights and optimiser after the round, hexadecimal; ranks in which it differs have
+    diverged."""
     policy: dict[str, Any] | None
     """Weights and optimiser of the policy after the round from rank 0; None from other ranks."""
 
