@@ -411,10 +411,10 @@ def _read_list(items: str, example: str) -> BeforeValidator:
 
 
 def _read_space(raw: Any, info: ValidationInfo) -> Space:
-    """Parse the key ``space`` with the ``forbid`` before it; ValueError if it is no mapping.
+    """Parse the key ``space``, without the points that the spec's ``forbid`` excludes.
 
-    `info` is pydantic's information about the validated model. A Space is returned unchanged.
-    Raises BadSpace if the space has mistakes.
+    `info` is pydantic's information about the spec, whose ``forbid`` was read before. A Space is
+    returned unchanged. Raises ValueError if `raw` is no mapping, BadSpace if it has mistakes.
     """
     if isinstance(raw, Space):
         return raw

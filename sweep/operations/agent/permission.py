@@ -245,7 +245,7 @@ def _locks(descriptor: int) -> bool:
 
 
 def _refuse_second_sweep(driven: Sequence[str]) -> UsageError:
-    """Return the error for starting a sweep while those in `driven` run."""
+    """Return the error for starting a sweep while those in `driven` run; it may be empty."""
     which = ", ".join(driven) or "another sweep"
     return UsageError(f"run: {which} runs, and one sweep runs at a time; wait for it, or stop it")
 

@@ -248,7 +248,7 @@ class _Settings:
         return True
 
     def _set_exploration(self, **settings: Any) -> bool:
-        """Set keys of `exploration_config`. Returns false if the algorithm does not have it."""
+        """Add `settings` to `exploration_config`; return false if the algorithm has no such key."""
         if "exploration_config" not in self.known:
             return False
         self.config.setdefault("exploration_config", {}).update(settings)
@@ -262,9 +262,9 @@ class _Settings:
         return self._take_with_schedule(value, "lr", "lr_schedule")
 
     def _take_clip_range(self, value: Any) -> bool:
-        """Set PPO's clip range and its schedule.
+        """Set `clip_param`, PPO's clip range, and its schedule.
 
-        Returns false if it is no number or linear schedule.
+        Returns false if the value is no number and no linear schedule, or without `clip_param`.
         """
         return self._take_with_schedule(value, "clip_param", "clip_param_schedule")
 
@@ -282,10 +282,10 @@ class _Settings:
         return True
 
     def _take_ent_coef(self, value: Any) -> bool:
-        """Set the entropy coefficient, or SAC's initial alpha. Returns false if not supported.
+        """Set `entropy_coeff` and its schedule, or off-policy `initial_alpha` and `learn_alpha`.
 
         With ``auto_0.1`` alpha starts at 0.1 and is learned, with ``0.1`` it is fixed; ``auto``
-        sets nothing.
+        sets nothing. Returns false if the trainer lacks the key, or the value cannot be read.
         """
         if not self._off_policy:
             return self._take_with_schedule(value, "entropy_coeff", "entropy_coeff_schedule")
@@ -300,7 +300,7 @@ class _Settings:
         return True
 
     def _take_normalize(self, value: Any) -> bool:
-        """Set observation filter and reward normalization as in ``VecNormalize``; return true.
+        """Set `observation_filter` and `normalize_rewards` as in ``VecNormalize``; return true.
 
         The value is a boolean, or the keywords of ``VecNormalize`` as a mapping or Python code.
         Nothing is set if it is false or cannot be read.
@@ -318,7 +318,7 @@ class _Settings:
         return True
 
     def _take_policy_kwargs(self, value: Any) -> bool:
-        """Set hidden sizes and activation of the networks; the file's value may be Python code.
+        """Set `hidden` and `activation` in `model`; the file's value may be Python code.
 
         The sizes are those of the policy if the value network has others. Returns false if the
         value cannot be read. A note names its other keys.
@@ -343,7 +343,7 @@ class _Settings:
         return True
 
     def _take_train_freq(self, value: Any) -> bool:
-        """Set the environment steps between two updates.
+        """Set `rollout_fragment_length`, the environment steps between two updates.
 
         Returns false if the value is no number.
         """
@@ -354,8 +354,9 @@ class _Settings:
         return True
 
     def _take_gradient_steps(self, value: Any) -> bool:
-        """Set the gradient steps per update; -1 means one for each environment step of the round.
+        """Set `updates_per_step`, the gradient steps per update.
 
+        A negative value means one for each environment step of the round: train_freq * n_envs.
         Returns false if the value is no number.
         """
         number = _number(value)
@@ -367,9 +368,10 @@ class _Settings:
         return True
 
     def _take_target_update_interval(self, value: Any) -> bool:
-        """Set the steps between two updates of the target network; always returns true.
+        """Set `target_network_update_freq`, the steps between two updates; always returns true.
 
-        Without ``tau`` in the file, the network is copied as a whole.
+        Without ``tau`` in the file and the defaults, `tau` becomes None: the network is copied as a
+        whole.
         """
         self.config["target_network_update_freq"] = int(value)
         if "tau" not in self.given:
@@ -377,7 +379,7 @@ class _Settings:
         return True
 
     def _take_exploration_fraction(self, value: Any) -> bool:
-        """Set the number of steps over which epsilon falls; `value` is their share of all steps.
+        """Set `epsilon_timesteps`, the steps over which epsilon falls: `value` of all steps.
 
         Returns false if the algorithm has no exploration options.
         """
@@ -392,9 +394,10 @@ class _Settings:
         return self._set_exploration(final_epsilon=float(value))
 
     def _take_noise_type(self, value: Any) -> bool:
-        """Set action noise and its standard deviation, 0.1 if the file has none.
+        """Set `type` and `stddev` of `exploration_config`, 0.1 if the file has no deviation.
 
-        Returns false if our trainer has no such noise.
+        Returns false if the noise is neither normal nor Ornstein-Uhlenbeck, or for other trainers
+        than TD3.
         """
         kind = _NOISE.get(str(value))
         if kind is None or "target_noise" not in self.known:

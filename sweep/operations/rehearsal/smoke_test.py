@@ -79,7 +79,7 @@ class Lack:
     first_with: float | None = None
     """Value of ``time_attr`` in the first result with the metric; None if there was none."""
     iteration: int | None = None
-    """Iteration of the first result with the metric."""
+    """Iteration of the first result with the metric; None if there was none."""
     episode_len: float | None = None
     """Mean episode length in that result, in environment steps; None if the result has none."""
 

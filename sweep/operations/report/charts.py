@@ -53,7 +53,7 @@ def learning(sweep: Sweep) -> Data | None:
 def _earlier_ends(sweep: Sweep) -> list[float]:
     """Return the values of ``stop`` for `time_attr` that a user's changes have replaced.
 
-    There is one for each change, oldest first, in units of `time_attr`.
+    There is one for each change of a number, oldest first, in units of `time_attr`.
     """
     time_attr = sweep.history.objective.time_attr
     ends = [one.before[time_attr] for one in sweep.changes if time_attr in one.before]
@@ -374,8 +374,9 @@ def lineage(sweep: Sweep) -> Data | None:
 def fronts(sweep: Sweep) -> list[Data]:
     """Return the data of a picture for each further objective: each trial's metric against it.
 
-    Trials on the front are marked. Of more than `MOST_TRIALS` trials, these and an even selection
-    of others are drawn. An objective without scored trials has no picture.
+    ``x`` is the objective, ``y`` the metric's score, and ``front`` true for trials on the front. Of
+    more than `MOST_TRIALS` trials, these and an even selection of others are drawn. An objective
+    without trials that have both scores has no picture.
     """
     objective = sweep.history.objective
     on_front = {trial.number for trial in sweep.history.front()} if objective.objectives else set()

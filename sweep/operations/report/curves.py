@@ -32,7 +32,7 @@ class Curve:
     trial: int
     """Number of the trial."""
     points: list[Point]
-    """Pairs of time, in units of `time_attr`, and value of the metric."""
+    """Pairs of time, in units of `time_attr` or of another axis, and value of the metric."""
     low: list[float] = field(default_factory=list)
     """Lower end of the 95 % interval over seeds at each point; empty with one seed."""
     high: list[float] = field(default_factory=list)
@@ -159,7 +159,7 @@ def training_axis(sweeps: Sequence[Sweep]) -> tuple[str, Callable[[Trial], float
 def replay_results(
     sweep: Sweep, training_of: Callable[[Trial], float]
 ) -> Iterator[tuple[Trial, float]]:
-    """Yield each trial whenever it got new results, with the training of all trials up to then.
+    """Yield a trial at each report and end of its slices, with the training of all up to then.
 
     The trial is in its state of that moment, which the next step of the iteration changes.
     `training_of` returns a trial's amount of training. Results of test seeds are left out.

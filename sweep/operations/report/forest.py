@@ -208,8 +208,9 @@ def _split(
 ) -> tuple[int, float] | None:
     """Return column and threshold of the split that reduces the variance most.
 
-    Returns None if there is none. The stream draws the columns that may be used. Each part has at
-    least `smallest` rows.
+    Rows up to the threshold are one part, the others the other; each has at least `smallest` rows.
+    The stream draws five sixths of the columns, which may be used. Returns None if no split of them
+    reduces the variance.
     """
     count, width = len(rows), x.shape[1]
     if count < 2 * smallest:

@@ -71,8 +71,9 @@ class Importance:
     levels: list[Level]
     """Importance at each level, ascending."""
     shares: Mapping[tuple[str, ...], float]
-    """Name of a setting, or of a pair, → its share of the variance, greatest first; with
-    `unexplained` and effects of more than two settings the sum is 1."""
+    """Name of a setting, or of a pair, → its share of the variance, greatest first; the rest to 1
+    are `unexplained`, effects of more than two settings, and those of pairs of less important
+    settings."""
     unexplained: float
     """Share of the variance that no setting explains, 0 to 1."""
     gained: bool
@@ -213,7 +214,8 @@ class Model:
     def surface(self, first: str, second: str, points: int = 24) -> Surface:
         """Return the joint effect of two settings (by name), averaged over the levels.
 
-        The grid has up to `points` values of each setting, over its range.
+        The grid has up to `points` values of each setting, over its range. Raises ValueError if
+        one of the two is not in `columns`.
         """
         values = (self._points(first, points), self._points(second, points))
         columns = [self.columns.index(name) for name in (first, second)]
@@ -231,7 +233,10 @@ class Model:
         return Surface((first, second), values, np.vectorize(normal.cdf)(total))
 
     def _points(self, name: str, count: int) -> list[Any]:
-        """Return up to `count` values of a setting, at equal distances over its range."""
+        """Return all values of a setting if there are at most `count`.
+
+        Otherwise returns up to `count` different ones, at equal distances of their quantiles.
+        """
         domain = self.space.domain_of(name)
         size = domain.size()
         if size is not None and size <= count:

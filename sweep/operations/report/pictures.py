@@ -271,7 +271,10 @@ def _height(axis: Data, value: float) -> float:
 
 
 def _ticks(axis: Data) -> list[tuple[float, str]]:
-    """Return height, 0 to 1, and label of each tick of an axis."""
+    """Return height, 0 to 1, and label of each tick of an axis.
+
+    A numeric axis has ticks at both ends and in the middle, or one if the ends are equal.
+    """
     if "labels" in axis:
         return [(_height(axis, i), label) for i, label in enumerate(axis["labels"])]
     low, high = axis["low"], axis["high"]

@@ -171,9 +171,10 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
 
 
 def _remarks(trials: Sequence[Trial], first_of_space: int) -> Iterator[str]:
-    """Yield sentences that explain rows of the table of best trials, such as lost results.
+    """Yield up to three sentences about the table of best trials, whose rows are `trials`.
 
-    `first_of_space` is the number of the first trial of the present space.
+    They are about results that no checkpoint has saved, steps of parents, and trials from before
+    the space changed. `first_of_space` is the number of the first trial of the present space.
     """
     lost = [str(trial.number) for trial in trials if trial.lost_results]
     if lost:
@@ -392,8 +393,8 @@ def _list_some(names: Sequence[str]) -> str:
 def decisions(sweep: Sweep) -> Section | None:
     """Return the section that explains the state of the best and the failed trials.
 
-    These are at most `SHOWN` of either; in a small sweep it has all trials. Returns None before the
-    first trial.
+    These are at most `SHOWN` of either; in a sweep of up to three times as many trials it has all.
+    Returns None before the first trial.
     """
     history = sweep.history
     if not history.trials:
@@ -435,7 +436,7 @@ def _trial_decisions(trial: Trial, steps: Iterable[Mapping[str, Any]]) -> Markup
 
 
 def _step(step: Mapping[str, Any]) -> Markup:
-    """Return one decision with its reason and its tables as a list item."""
+    """Return one decision of `explanation.steps`, with its reason and tables, as a list item."""
     when = time.strftime("%H:%M:%S", time.localtime(step["at"]))
     numbers = [
         table(
@@ -449,7 +450,7 @@ def _step(step: Mapping[str, Any]) -> Markup:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as the text of a table's cell."""
+    """Return a value as the text of a table's cell; floats and None as `formatting.number` does."""
     if value is None or isinstance(value, float):
         return formatting.number(value)
     return str(value)

@@ -206,7 +206,10 @@ def merge_bars(bars: Sequence[Bar], limit: int = MOST_BARS) -> list[Bar]:
 
 
 def _merge(bars: Sequence[Bar], grain: float) -> list[Bar]:
-    """Merge neighbours in a slot if they belong together or are shorter than `grain` seconds."""
+    """Merge each bar with the one before it in its slot where `_is_mergeable` says so.
+
+    The result is ordered by slot. `grain` is in seconds.
+    """
     lanes: dict[int, list[Bar]] = defaultdict(list)
     for bar in bars:
         row = lanes[bar.lane]
@@ -226,8 +229,8 @@ def _merge(bars: Sequence[Bar], grain: float) -> list[Bar]:
 def _is_mergeable(previous: Bar, bar: Bar, grain: float) -> bool:
     """Return whether two neighbours in a slot are merged.
 
-    They are if they last less than `grain` seconds together, or are of one replica and rung without
-    a gap.
+    They are if they last less than `grain` seconds together, or are of one replica and rung with a
+    gap of less than half a second or `grain`.
     """
     if bar.end - previous.start < grain:
         return True
@@ -318,6 +321,9 @@ def _training(sweep: Sweep) -> dict[str, float]:
 
 
 def _amount(metrics: Mapping[str, Any], key: str) -> float:
-    """Return the number under `key` in a result's metrics; 0 if it is missing or implausible."""
+    """Return the number under `key` in a result's metrics.
+
+    Returns 0 if it is missing, no number, below 0, or 1e12 and more.
+    """
     value = to_number(metrics.get(key))
     return value if value is not None and 0 < value < 1e12 else 0.0

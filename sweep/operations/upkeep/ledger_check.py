@@ -215,7 +215,10 @@ def _check_pages(database: "storage.Database", connection: Connection) -> list[D
 
 
 def _check_revision(database: Connection, path: Path) -> list[Damage]:
-    """Return a damage if the tables are not of the current revision, or an empty list."""
+    """Return a damage if the tables are not of the current revision, or an empty list.
+
+    An earlier revision has the remedy `Remedy.UPGRADE`; an unknown one is a damaged ledger.
+    """
     rows = database.execute(f"SELECT version_num FROM {upgrade.VERSION_TABLE}").fetchall()  # noqa: S608 a name of ours
     if len(rows) != 1:
         return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]

@@ -249,7 +249,10 @@ class Int(_Range):
 
     @property
     def is_rounded(self) -> bool:
-        """True if a logarithm is drawn and its number then rounded to a multiple of the step."""
+        """True if a logarithm is drawn uniformly and its number then rounded to a grid.
+
+        With a step of 1, which only makes it whole, it is false.
+        """
         return self.log and self.step > 1
 
     def contains(self, value: Any) -> bool:
@@ -363,7 +366,7 @@ class Ordinal(_Listed):
     """The domain of ``ordinal``: values in ascending order."""
 
     def value_at(self, quantile: float) -> Any:
-        """Return the value at `quantile`, 0 to 1."""
+        """Return the value at `quantile`, 0 to 1; all have intervals of one length, in order."""
         return self.values[_index(quantile, len(self.values))]
 
     def quantile(self, value: Any) -> float:

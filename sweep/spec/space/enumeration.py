@@ -83,7 +83,10 @@ class Points:
         return self._root.count
 
     def at_index(self, index: int) -> Settings:
-        """Return the point at an index, from 0; IndexError beyond the last one."""
+        """Return the point at an index, from 0; IndexError if it is negative or beyond the last.
+
+        Raises BadSpace if an expression that no condition uses has no value there.
+        """
         if not 0 <= index < self.count:
             raise IndexError(f"point {index} of {self.count}")
         proposed = self._walk(index)

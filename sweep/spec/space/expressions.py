@@ -84,7 +84,7 @@ class Expression:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the parameters in it, in order of appearance."""
+        """Names of the parameters in it, each once, in order of appearance."""
         return tuple(dict.fromkeys(_names(_parse(self.text))))
 
     def describe(self) -> str:

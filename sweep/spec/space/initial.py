@@ -160,7 +160,10 @@ def _check_value(space: Space, name: str, value: Any, path: KeyPath, source: Sou
 def _check_active(
     space: Space, name: str, settings: Mapping[str, Any], path: KeyPath, source: Source
 ) -> None:
-    """Raise BadSpace if a given parameter is inactive at the other given values."""
+    """Raise BadSpace if a given parameter is inactive at the given, fixed and derived values.
+
+    It is so, too, if a searched parameter that it needs is not given.
+    """
     values: dict[str, Any] = {}
     for known in space.order:
         if space.is_active(known, values) and (known in settings or known not in space.searched):

@@ -161,7 +161,10 @@ def _check_companion(word: str, kind: str, source: Source) -> None:
 
 
 def read_float(reading: Reading) -> Float:
-    """Parse ``uniform`` or ``loguniform`` with its step; BadSpace if it is not valid."""
+    """Parse ``uniform`` or ``loguniform`` with its step; BadSpace if it is not valid.
+
+    Bounds and step become floats; without a step it is None.
+    """
     low, high = (float(bound) for bound in _bounds(reading, number_problem))
     if not math.isfinite(high - low):
         raise reading.refuse([low, high], "bounds whose distance is a finite number")
@@ -171,7 +174,7 @@ def read_float(reading: Reading) -> Float:
 
 
 def read_int(reading: Reading) -> Int:
-    """Parse ``randint`` or ``lograndint`` with its step; BadSpace if it is not valid."""
+    """Parse ``randint`` or ``lograndint`` with its step, 1 by default; BadSpace if not valid."""
     low, high = _bounds(reading, integer_problem)
     log = reading.kind.startswith("log")
     return Int(low, high, log, _step(reading, low, high, integer_problem) or 1)

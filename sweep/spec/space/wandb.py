@@ -116,8 +116,9 @@ def _are_whole(raw: Mapping[str, Any], *words: str) -> bool:
 def _kind_and_value(distribution: str, raw: Mapping[str, Any], source: Source) -> tuple[str, Any]:
     """Return our keyword for a parameter of W&B's distribution, and the value of the keyword.
 
-    The keyword is ``constant`` for a constant. Raises BadSpace for bounds of ``log_uniform`` that
-    are not exponents of e.
+    The value is a list: of bounds, of mean and deviation, or that of ``choice``. The keyword is
+    ``constant`` for a constant. Raises BadSpace for bounds of ``log_uniform`` that are not
+    exponents of e.
     """
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
