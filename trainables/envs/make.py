@@ -237,7 +237,7 @@ class EnvSpaces:
 
     @cached_property
     def network_input(self) -> spaces.Box:
-        """Space of rows that enter the networks: filtered, with previous action and reward."""
+        """Space of rows that enter the networks: `filtered`, extended as `previous` says."""
         _, behind = self.make_steps()
         return behind[-1].observation_space if behind else self.filtered
 
@@ -289,7 +289,7 @@ class EnvSpaces:
         return Connectors(self, name, observation_filter, clip, normalize, exact)
 
     def described(self) -> dict[str, str]:
-        """Return the environment's own spaces as text, by ``observation`` and ``action``."""
+        """Return ``observation`` and ``action`` → the environment's own space as text."""
         return {"observation": str(self.raw), "action": str(self.action)}
 
     def at_env(self) -> EnvConnector:
@@ -369,9 +369,10 @@ def make_raw_env(
 ) -> Env:
     """Make one environment, even if no policy can use its spaces; raises ConfigError if impossible.
 
-    A vector environment is made with size 1, several agents are wrapped as one environment, and one
-    that calls the trainer is replaced by a stand-in that only has its spaces. `context` is its
-    place among workers, None for the first. `learning` is False for an evaluation.
+    EnvPool's is a vector environment of size 1, and so is, with ``native_vector_env: true``, one
+    of which gymnasium's registry has no single form. Several agents are wrapped as one environment,
+    and one that calls the trainer is replaced by a stand-in that only has its spaces. `context` is
+    its place among workers, None for the first. `learning` is False for an evaluation.
     """
     spec = gymnasium.registry.get(config.env)
     only_vector = config.is_native and (spec is None or spec.entry_point is None)
@@ -420,7 +421,7 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
-    """Make a native vector environment of `num_envs`; raises ConfigError if that is impossible."""
+    """Make a native vector environment of `num_envs`, or EnvPool's; raises ConfigError."""
     if config.env_engine == ENVPOOL:
         return Pool(config.env, num_envs, config.env_config)
     spec, allowed = gymnasium.registry.get(config.env), "false for this environment"

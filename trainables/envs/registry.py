@@ -151,8 +151,9 @@ def importable_path(name: str) -> str:
 def call_creator(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
     """Call an environment's class or function, and return the environment.
 
-    It gets `context`, which is `env_config`, as one dict or as keyword arguments, as its signature
-    demands, and `keywords`. An exception that it raises may get a note about its one argument.
+    It gets `context`, which is `env_config`, as one dict if `_takes_context` finds a parameter for
+    it and `context` has no key of that parameter's name, else as keyword arguments; and `keywords`.
+    An exception that it raises may get a note about its one argument.
     """
     takes = _takes_context(creator, keywords)
     name = takes.name if takes else ""
@@ -171,7 +172,9 @@ def call_creator(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
 def _takes_context(creator: Creator, names: Container[str]) -> inspect.Parameter | None:
     """Return the parameter of a creator that takes the whole `env_config`.
 
-    Parameters in `names` are not considered. Returns None if the creator takes keyword arguments.
+    That is its first, positional parameter: if it is the only one and named as in `CONTEXT_NAMES`,
+    or if it alone must be given and is not annotated as a number, bool or text. Parameters in
+    `names` are not considered. Returns None if the creator takes keyword arguments.
     """
     try:
         all_ = inspect.signature(creator).parameters.values()
@@ -194,7 +197,10 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 
 def _own_name(creator: Creator) -> str:
-    """Return the name under which a function is registered, or an unused one."""
+    """Return the name under which a function is registered, or an unused ``module.name``.
+
+    A number from 2 on follows a name that is taken.
+    """
     for name, known in _creators.items():
         if known is creator:
             return name

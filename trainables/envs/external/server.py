@@ -166,7 +166,11 @@ class PolicyServer(ExternalEnv):
     # ---- requests ----------------------------------------------------------------------------
 
     def hello(self) -> dict[str, Any]:
-        """Return the answer to a client's first request: protocol version, spaces of all agents."""
+        """Return the answer to a client's first request.
+
+        Entry ``protocol`` is its version. ``agents`` are agent → ``observation_space`` and
+        ``action_space``, described; with one agent these two stand beside ``protocol``.
+        """
         both = {
             agent: {
                 "observation_space": describe(one),

@@ -20,9 +20,9 @@ def shared_token(file: str | Path | None = None) -> str:
     """Return the secret that clients send to the policy server with every request.
 
     It is read from `file`, else from the variable ``SWEEP_POLICY_TOKEN``, else from this user's own
-    file, ``sweep/policy-token`` in the folder of settings, which is made by the first of server and
-    client; other users cannot read it. Raises TokenError if a file is missing or others can read
-    it, or the token is not valid.
+    file, ``sweep/policy-token`` in ``$XDG_CONFIG_HOME`` or ``~/.config``, which is made by the
+    first of server and client; other users cannot read it. Raises TokenError if a file is missing
+    or others can read it, or the token is not valid.
     """
     if file is not None:
         return _read(Path(file).expanduser().resolve())  # secrets are mounted as links

@@ -33,7 +33,9 @@ Spaces = spaces.Space[Any] | Mapping[str, spaces.Space[Any]]
 def encode(space: Spaces, value: Any) -> Any:
     """Return an element of a space as JSON data.
 
-    Of spaces by agent, one for each agent in `value`. Raises EpisodeError for an unknown agent.
+    An array is a nested list, or base64 text of its bytes if it has more than `LONG` entries. Of
+    spaces by agent, the result is agent → data, for each agent in `value`. Raises EpisodeError for
+    an unknown agent.
     """
     if not isinstance(space, spaces.Space):
         names = {agent: _agent_name(space, agent, "a call") for agent in value}
@@ -51,7 +53,7 @@ def encode(space: Spaces, value: Any) -> Any:
 
 
 def pack(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Return an array of real numbers, as float32, as JSON data; `unpack` is the inverse."""
+    """Return ``shape`` and ``values`` of an array as JSON data, in float32, for `unpack`."""
     space = spaces.Box(-np.inf, np.inf, array.shape, np.float32)
     return {"shape": list(array.shape), "values": encode(space, array)}
 
@@ -159,6 +161,9 @@ def _refuse(subject: str, data: Any, expected: str) -> NoReturn:
 def describe(space: spaces.Space[Any]) -> dict[str, Any]:
     """Return a space as JSON data; `parse_space` is the inverse.
 
+    For example ``{"discrete": 3, "start": 0}``, or a dict of ``box`` (the shape), ``low``, ``high``
+    and ``dtype``.
+
     Raises ValueError for a kind of space that has no such form.
     """
     if isinstance(space, spaces.Dict):
@@ -210,7 +215,10 @@ def _parse_space(data: Mapping[str, Any]) -> spaces.Space[Any]:
 
 
 def _bounds_to_json(values: np.ndarray[Any, Any]) -> Any:
-    """Return a Box's bounds as JSON: one number if they are all equal, null for no bound."""
+    """Return a Box's bounds as JSON: one number if they are all equal, else a flat list.
+
+    None stands for no bound.
+    """
     flat = [None if math.isinf(one) else one for one in values.reshape(-1).tolist()]
     return flat[0] if len(set(flat)) == 1 else flat
 

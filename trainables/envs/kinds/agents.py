@@ -151,7 +151,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         env: environment of PettingZoo (parallel or turn-based), or in RLlib's form.
         read: makes a `_Stepped` of what ``env.step`` returned.
         observation_spaces: agent → observation space, for all agents that may ever take part.
-        action_spaces: agent → action space, likewise.
+        action_spaces: agent → action space, for the same agents.
         observe: function from what all agents observe to what each one sees; None for no change.
         masks: agent → reader of its action mask; empty for no masks.
     """

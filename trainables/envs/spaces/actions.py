@@ -171,8 +171,8 @@ UNBOUNDED = float(np.finfo(np.float32).max) / 2
 def spread(space: spaces.Space[Any]) -> Spread | None:
     """Return factors and offsets (K,) that map -1 to 1 to each column's bounds.
 
-    Columns without an interval have factor 1 and offset 0: choices, and numbers that lack a bound.
-    Returns None if all have.
+    Choices, and numbers without both bounds, have factor 1 and offset 0; bounds from `UNBOUNDED` on
+    are none. Returns None if all columns have these.
     """
     low, high = bounds(space)
     real = np.isin(np.arange(len(low)), layout_of(space).real_columns)

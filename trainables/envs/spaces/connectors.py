@@ -97,8 +97,9 @@ class EnvConnector:
     def observe(self, observation: Any) -> Any:
         """Return an observation of the environment as an array, by the preprocessor.
 
-        It may be the environment's own array, not a copy. Its time is added to `seconds`. Raises
-        EnvError or EnvContractError if the observation does not fit its space.
+        It may be the environment's own array, not a copy. Its time is added to `seconds`. A
+        preprocessor that flattens or transposes raises EnvError if the observation does not fit,
+        and a user's one EnvContractError for its output; otherwise nothing is checked.
         """
         began = perf_counter()
         if self._own is not None:
@@ -120,7 +121,10 @@ class EnvConnector:
         return action
 
     def act_all(self, rows: Array) -> Any:
-        """Return the actions of rows (N, K), batched as a vector environment takes them."""
+        """Return the actions of rows (N, K) as a vector environment takes them.
+
+        For a Tuple or Dict they are a tuple or dict of arrays (N, …).
+        """
         space, own = self.own_spaces[1], [self.act(row) for row in rows]
         batched: Any = create_empty_array(space, len(own))
         return concatenate(space, own, batched)

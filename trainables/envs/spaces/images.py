@@ -133,9 +133,9 @@ def divisor(box: spaces.Box) -> float:
 
 
 def part_divisor(space: spaces.Space[Any]) -> float:
-    """Return the number that divides a part of a Tuple or Dict in a vector.
+    """Return the number that divides the entries of a Box, or a part of a space, in a vector.
 
-    It is the largest bound of what is surely an image; 1 for any other part.
+    It is the largest bound of what is surely an image; 1 for anything else.
     """
     if not isinstance(space, spaces.Box) or len(space.shape) < 2:
         return 1.0

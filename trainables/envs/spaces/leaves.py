@@ -42,7 +42,10 @@ def leaf_paths(space: spaces.Space[Any]) -> list[list[Any]]:
 
 
 def count_choices(leaf: spaces.Space[Any]) -> int:
-    """Return the size of a leaf for a network: total number of choices, or of a Box's entries."""
+    """Return the size of a leaf for a network: total number of choices, or of a Box's entries.
+
+    A bit of a MultiBinary has two choices.
+    """
     if isinstance(leaf, spaces.Discrete):
         return int(leaf.n)
     if isinstance(leaf, spaces.MultiDiscrete):

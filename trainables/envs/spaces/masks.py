@@ -42,7 +42,8 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
     The mask is 1 for each valid choice. The `source` is ``info`` or ``observation``.
 
     Raises:
-        ConfigError: actions have no choice, or observations no mask.
+        ConfigError: actions have no choice; or `source` is ``observation``, and observations are
+            no Dict of the mask and more.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], source: Source) -> None:
@@ -86,8 +87,9 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         return masked, reward, terminated, truncated, info
 
     def masked(self, observation: Any, info: Any, is_over: bool) -> dict[str, Any]:
-        """Return an observation as a Dict with its mask, which is taken from itself or from `info`.
+        """Return the parts of an observation, with its mask (A,) as int8 under ``action_mask``.
 
+        A mask from `info` is put beside the one part ``observation``.
         Raises EnvContractError for a missing or invalid mask; one that leaves a column of the
         action without a valid choice is invalid unless `is_over`.
         """

@@ -71,8 +71,8 @@ class NoPreprocessor:
 class FlatteningPreprocessor:
     """A preprocessor that writes all parts of a nested or discrete space into one vector (D,).
 
-    Choices are one-hot. It is of float32, or of float64 if float32 would round a number
-    (`is_wide`).
+    Choices are one-hot, and images are divided by their largest bound (`part_divisor`). It is of
+    float32, or of float64 if float32 would round a number (`is_wide`).
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, Box, or a Tuple or Dict of these.
@@ -152,7 +152,9 @@ def make_preprocessor(
 ) -> tuple[NoPreprocessor | ImagePreprocessor | FlatteningPreprocessor, str]:
     """Return the preprocessor that a space needs, and a warning if another may have been meant.
 
-    The warning may be empty.
+    Images are transposed unless they are (H, W, C); Boxes that are no images stay as they are,
+    except that those with three axes or pixels are flattened, as all other spaces are. The warning
+    may be empty.
 
     Raises:
         ConfigError: the settings ask for an image where there is none, or leave its layout open; or

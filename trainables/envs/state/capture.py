@@ -96,7 +96,11 @@ def lost_episode(state: Mapping[str, Any]) -> str:
 
 
 def unsaved_attributes(sub_env: Any) -> list[str]:
-    """Return the names of attributes that `capture` cannot save; with any, a restore is inexact."""
+    """Return the names of attributes that `capture` cannot save; with any, a restore is inexact.
+
+    Left out are those that a new environment has, too: classes, functions, modules, renderers, and
+    the links between wrappers. A `KeepsState` is not searched.
+    """
     return [
         name
         for layer in layers(sub_env)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def log_warnings(entry_point: object) -> None:
-    """Make MuJoCo send its warnings to the log, if `entry_point` is a MuJoCo environment.
+    """Make MuJoCo send its warnings to the log, if `entry_point` is in ``gymnasium.envs.mujoco``.
 
     By default MuJoCo writes each warning to a file MUJOCO_LOG.TXT in the current folder. Imports
     MuJoCo; does nothing if it is missing, or if somebody has set a handler of warnings.

@@ -41,7 +41,9 @@ def is_plain(value: Any) -> bool:
 def encode(value: Any, depth: int = 0) -> Encoded:
     """Return a value of an environment's attribute as [kind, data], plain data for a checkpoint.
 
-    `depth` is the number of containers around it. Raises NotPlainError if that is impossible.
+    `depth` is the number of containers around it. Raises NotPlainError for more than `MAX_DEPTH` of
+    them, and for objects other than numbers, texts, containers, arrays, generators, spaces and
+    MuJoCo's simulations.
     """
     if depth > MAX_DEPTH:
         raise NotPlainError

@@ -225,9 +225,9 @@ def steps_to_replay(state: Any) -> int:
 
 
 def _pack(actions: Sequence[Any]) -> list[Any]:
-    """Return actions as plain data: one stacked array if all have the same shape and dtype.
+    """Return actions as plain data: ["stacked", array] if all have the same shape and dtype.
 
-    Others are encoded one by one; raises NotPlainError if one cannot be.
+    Others give ["single", [encoded action, …]]; raises NotPlainError if one cannot be encoded.
     """
     kinds = {(type(one), getattr(one, "dtype", None), np.shape(one)) for one in actions}
     if len(kinds) == 1 and isinstance(actions[0], np.ndarray | np.generic):

@@ -104,9 +104,10 @@ class VectorEnv(Protocol):
     `before_restart` is then never called.
     """
     before_restart: Callable[[Step], None] | None
-    """Function called inside `step` after environments have ended and before their reset.
+    """Function called inside `step` after environments have ended or failed, before their reset.
 
-    None for none. It is never called if `restarts_unasked`.
+    It gets the step with the episodes' last observations. None for none. It is never called if
+    `restarts_unasked`.
     """
 
     def reset(self, seeds: Sequence[int] | None) -> Array:

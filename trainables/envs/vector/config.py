@@ -119,8 +119,8 @@ def check_processes(config: VectorConfig) -> None:
 def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
     """Return the reason why `count` environments should be separate objects, not a native vector.
 
-    Returns "" if a native vector environment is better, as it is for many. May import the
-    environment's class; raises ConfigError if that fails.
+    Returns "" if a native vector environment is better, as it is for many, or the only form. May
+    import the environment's class; raises ConfigError if that fails.
     """
     if environment.env_engine == ENVPOOL:
         return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")

@@ -16,6 +16,8 @@ def make_vector_env(
 ) -> VectorEnv:
     """Make N environments that are stepped together, each in a new process if the settings say so.
 
+    ``native_vector_env: auto`` makes separate ones.
+
     Args:
         num_envs: N.
         config: settings of their steps; by default no horizon, restarts or processes.
@@ -23,6 +25,7 @@ def make_vector_env(
 
     Raises:
         ConfigError: the environment cannot be made, or has no native vector form.
+        Fault: the environment cannot be made in its process.
         EnvError: environments differ in their spaces.
     """
     config = config or VectorConfig()

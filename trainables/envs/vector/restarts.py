@@ -87,7 +87,8 @@ class Restarts:
 
         Return its first observation, and None or an exception.
 
-        The old one is closed. Before a second attempt it sleeps. The restart is counted and logged.
+        The old one is closed. It sleeps first unless this is the first failure in a row. The
+        restart is counted and logged.
         """
         logger.warning(
             "%s: %s() %s; its episode is dropped and it is replaced, restart %d",
@@ -129,14 +130,12 @@ class Restarts:
 def require_restartable(
     allowed: bool, name: str, method: str, error: Exception, advice: str
 ) -> None:
-    """Raise EnvError for a failed environment that must not be replaced.
-
-    So it is if it broke gymnasium's contract, or restarts are not `allowed`.
+    """Raise EnvError if an environment broke gymnasium's contract, or failed without `allowed`.
 
     Args:
         allowed: True if environments may be replaced.
         method: name of the method that failed.
-        advice: text that names the step at which it failed, and the effect of `SETTING`.
+        advice: end of the message, after ``at step``: the number, and the effect of `SETTING`.
     """
     if isinstance(error, EnvContractError):
         raise EnvError(f"{name}: {error}") from error.__cause__

@@ -162,7 +162,7 @@ class SeparateVectorEnv:
     def unsaved_attributes(self) -> list[str]:
         """Return the names of attributes that `get_state` cannot store.
 
-        With any of them, a restore is inexact.
+        One that several environments have is listed for each. With any, a restore is inexact.
         """
         return [name for slot in self._slots for name in slot.unsaved_attributes()]
 
