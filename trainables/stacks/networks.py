@@ -60,7 +60,10 @@ def unpad(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _corner(own: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return the index, in an array of `shape`, of the part that has the shape `own`."""
+    """Return the index, in an array of `shape`, of the part of shape `own` at its beginning.
+
+    If `own` has fewer axes, the index of the first axes is 0.
+    """
     first = (0,) * (len(shape) - len(own))
     return (*first, *(slice(size) for size in own))
 

@@ -68,7 +68,7 @@ class Shape(lanes.Shape):
         return found if self.make_env().choices else {**found, "log_std": self.noise_shape[1:]}
 
     def layers(self) -> dict[str, tuple[int, int]]:
-        """Return layer → (inputs, outputs) of the actor and the critic."""
+        """Return ``actor.<index>`` and ``critic.<index>`` → (inputs, outputs) of that layer."""
         env = self.make_env()
         found: dict[str, tuple[int, int]] = {}
         for net, count in (("actor", outputs(env)), ("critic", 1)):
@@ -220,7 +220,10 @@ def _hidden(shape: Shape, settings: Settings, weights: Weights, net: str, x: Arr
 
 
 def _last(shape: Shape, weights: Weights, net: str, units: Array) -> Array:
-    """Run the last layer of `net`, ``actor`` or ``critic``, on hidden units (…, H)."""
+    """Run the last layer of `net`, ``actor`` or ``critic``, on hidden units (…, H).
+
+    Returns its outputs without activation, (…, A), or (…, 1) of the critic.
+    """
     return run_last(weights, f"{net}.{len(shape.hidden)}", units)
 
 

@@ -519,8 +519,8 @@ class LaneTrainer(Trainer):
     def evaluation_request(self, ahead: int) -> Request:
         """Return the arguments of the evaluation that ends the next iteration, or of that at start.
 
-        `ahead` is the number of environment steps that are computed but not counted, by which ε is
-        later.
+        `ahead` is the number of environment steps that were computed and are not counted yet; ε is
+        that after them.
         """
         changed, explores = self._evaluating
         seed = self.evaluation.seed(self.iteration + 1)
