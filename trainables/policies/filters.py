@@ -63,7 +63,7 @@ class RunningStat:
         return {"count": self.count, "mean": np.array(self.mean), "m2": np.array(self.m2)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Replace count, mean and squared deviations by copies of those in a state of `get_state`."""
+        """Replace count, mean and squared deviations by copies of those in `state`."""
         self.count = int(state["count"])
         self.mean = np.array(state["mean"], dtype=np.float64)
         self.m2 = np.array(state["m2"], dtype=np.float64)

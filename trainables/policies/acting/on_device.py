@@ -174,7 +174,7 @@ class DeviceActor(Actor):
         return Acted(actions, {"logp": logp, "values": values}, memory)
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Return heads (N, H) and values (N,) of filtered observations."""
+        """Return the actor's outputs (N, H) and values (N,) of observations, which are not kept."""
         return self._run(self.frames.send(observations))
 
     def _run(self, observations: Tensor) -> tuple[Array, Array]:

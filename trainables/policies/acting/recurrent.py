@@ -78,7 +78,10 @@ class RecurrentActor(Actor):
         self._gates = np.ascontiguousarray(stacked.T) * scale, bias * scale
 
     def weights(self) -> dict[str, Array]:
-        """Return name → weight as the actor stores it, for logs; empty before `load`."""
+        """Return name → weight as the actor stores it, for logs; empty before `load`.
+
+        ``lstm`` has the input and recurrent weights of all gates; those of sigmoids are halved.
+        """
         return {**super().weights(), **({"lstm": self._gates[0]} if self._heads else {})}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:

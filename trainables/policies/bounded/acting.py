@@ -318,7 +318,7 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Return the settings; raises ValueError if one that this `type` lacks is no default."""
+        """Return the settings; raises ValueError if one that `type` lacks is not its default."""
         refuse_unread(self, "GaussianNoise", ("ou_theta", *NOISE_KEYS))
         refuse_unread(self, "OrnsteinUhlenbeckNoise", NOISE_KEYS)
         refuse_unread(self, "ParameterNoise", ("ou_theta",))

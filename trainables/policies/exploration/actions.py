@@ -228,7 +228,7 @@ class PolicyNoiseConfig(Settings):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Return the settings; raises ValueError if one that this `type` lacks is no default."""
+        """Return the settings; raises ValueError if one that `type` lacks is not its default."""
         refuse_unread(self, "StochasticSampling", ("sample_freq", "log_std_init"))
         return self
 
@@ -390,7 +390,7 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Return the settings; raises ValueError if one that this `type` lacks is no default."""
+        """Return the settings; raises ValueError if one that `type` lacks is not its default."""
         refuse_unread(self, "EpsilonGreedy", NOISE_KEYS)
         return self
 

@@ -231,7 +231,7 @@ def _describe_first(rows: Array) -> dict[str, Any]:
 def _describe_leaves(
     space: spaces.Space[Any], name: str, kind: Callable[[spaces.Space[Any]], np.dtype[Any]]
 ) -> dict[str, Any]:
-    """Return name of each leaf of a space → ``shape``, ``dtype`` and ``path``.
+    """Return name of each leaf of a space → ``shape``, ["batch", …], ``dtype`` and ``path``.
 
     A leaf is a part of a Tuple or Dict, or the space itself; ``path`` has the keys that lead to a
     part, and is left out for a space without parts. Names begin with `name`, and `kind` returns the
