@@ -45,6 +45,8 @@ _PASSING = frozenset({End.UNMEASURED, End.TIME, End.INTERRUPTED, End.LOST, End.A
 def explain(sweep: Sweep, number: int) -> Data:
     """Return the data of `sweep explain`: decisions about a trial, relatives and present rank.
 
+    ``decisions`` are those of `steps`; ``parent`` (None without one) and ``children`` are numbers
+    of trials; ``stands`` is the evidence of the rank, None if there is no rung to rank at.
     Raises UsageError if there is no trial `number`.
     """
     trial = overview.find_trial(sweep.history, sweep.folder.name, number)
@@ -114,7 +116,10 @@ def _space_change(event: SpaceChanged, sweep: Sweep, trial: Trial) -> str:
 
 
 def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
-    """Return an event's effect on its trial, and the reason, as texts; None without an effect."""
+    """Return an event's effect on its trial, and the reason, as texts; None without an effect.
+
+    The end of a slice has none if the trial simply continues, as after its time was up.
+    """
     match event:
         case Created():
             return overview.origin(event, sweep)

@@ -177,7 +177,10 @@ def describe_play(card: Mapping[str, Any]) -> Iterator[str]:
 
 
 def describe_outlook(expected: Mapping[str, Any], metric: str) -> str:
-    """Return a sentence about the expected improvement, the data of `overview.outlook`."""
+    """Return a sentence about the expected improvement: in the next hour, and by as much training.
+
+    `expected` is the data of `overview.outlook`; the hour is left out if it is None there.
+    """
     again = (
         f"as much training again by {expected['again']:.3g} ({expected['share']:.1%} of its range)"
     )

@@ -114,7 +114,10 @@ class Sweep:
         return None
 
     def fraction_at_term(self) -> float:
-        """Return the share of the work, 0 to 1, that was done when the newest driver began."""
+        """Return the share of the work, 0 to 1, that was done when the newest driver began.
+
+        It is 0 before the first driver. The history up to that point is built again.
+        """
         history, began = self.history, self.term_began
         past = History(history.objective, history.summed, history.shows_unsaved)
         past.extend([record for record in self.records if began and record.number <= began.number])

@@ -58,7 +58,11 @@ def replica_row(replica: Replica, sweep_seed: int) -> Data:
 
 
 def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
-    """Return two texts: the way in which a trial was created, and by whom or from which trial."""
+    """Return two texts: the way in which a trial was created, and by whom or from which trial.
+
+    The first is ``cloned``, ``bred`` (offspring), ``suggested`` (by a user), ``given`` (under
+    ``initial``, or by a grid) or ``proposed`` (by the searcher).
+    """
     begins = f", iteration {event.births[0].saved.iteration}" if event.births else ""
     if event.clone_of is not None:
         return "cloned", f"from trial {event.clone_of}{begins}, by a person"
@@ -153,7 +157,11 @@ STEPS = "timesteps_total"
 
 
 def overview(sweep: Sweep, now: float) -> Data:
-    """Return the data of one row of `sweep ls`; `now` is the time in seconds since 1970."""
+    """Return the data of one row of `sweep ls`; `now` is the time in seconds since 1970.
+
+    ``trials`` counts the searched trials, ``bred`` the others, and ``done`` those that ended;
+    ``wanted`` is their total. ``why`` says why the sweep ended. ``best`` is that of `best_so_far`.
+    """
     history = sweep.history
     return {
         "name": sweep.folder.name,
@@ -450,9 +458,9 @@ def best_trial(history: History, folder: Folder) -> Trial:
 
 
 def find_trial(history: History, name: str, number: int) -> Trial:
-    """Return the trial with this number; `name` is that of the sweep.
+    """Return the trial with this number, an int or numpy integer; `name` is that of the sweep.
 
-    Raises UsageError if there is none.
+    Raises UsageError if there is none, or `number` is no integer.
     """
     try:
         number = operator.index(number)  # also accepts numpy integers from a table

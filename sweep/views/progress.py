@@ -329,7 +329,11 @@ class _Lengths:
         """Area below the survival curve from each of its steps to the end."""
 
     def expected_rest(self, reached: float) -> float:
-        """Return the expected further length of a trial that has reached this length, 0 to 1."""
+        """Return the expected further length, 0 to 1, of a trial that has the length `reached`.
+
+        It is estimated from trials that got as far, and from the prior with its weight; it is 0
+        from length 1 on.
+        """
         if reached >= 1.0:
             return 0.0
         known = len(self._ended) - bisect_left(self._ended, reached)
@@ -355,7 +359,10 @@ def _members(history: History) -> list[Trial]:
 
 
 def final_evaluation_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """Return the completed share of the newest final evaluation, 0 to 1; 0 if there is none."""
+    """Return the completed share of the newest final evaluation, 0 to 1; 0 if there is none.
+
+    All requested tests count alike. `notes` are those of running tests; None for the ledger alone.
+    """
     final_evaluation = history.final_evaluation
     if final_evaluation is None:
         return 0.0
