@@ -181,7 +181,11 @@ def _saving(data: Data) -> str:
 
 
 def findings_table(data: Sequence[Data]) -> RenderableType:
-    """Render `sweep doctor`, one row for each finding."""
+    """Render `sweep doctor`, one row for each finding.
+
+    A finding has ``part``, ``level`` (``ok``, ``warning`` or ``problem``), ``seen`` and ``todo``,
+    which is empty if nothing is to be done.
+    """
     return table(
         data,
         ("part", "l", itemgetter("part")),
@@ -195,7 +199,11 @@ def findings_table(data: Sequence[Data]) -> RenderableType:
 
 
 def damage_report(data: Data) -> RenderableType:
-    """Render `sweep verify`: repairs, damages, and parts that were not compared."""
+    """Render `sweep verify`: repairs, damages, and parts that were not compared.
+
+    `data` has ``repaired`` and ``notes``, lists of lines, and ``damages``, of which each has
+    ``part``, ``place``, ``problem`` and ``remedy``. Without damages, a line says that all is whole.
+    """
     parts: list[RenderableType] = [Text(printable(f"repaired: {t}")) for t in data["repaired"]]
     if data["damages"]:
         damages = table(

@@ -11,7 +11,11 @@ from sweep.cli import completion, options
 
 
 def answer_text(data: dict[str, Any]) -> str:
-    """Return the answer of the driver in `data` as a text, or the reason why there is none yet."""
+    """Return the answer of the driver in `data` as a text, or the reason why there is none yet.
+
+    The entry ``state`` is ``done`` if there is an ``answer``, and ``driven`` is true if a driver
+    runs.
+    """
     from sweep.ledger.folder import root_option
     from trainables.errors import printable
 

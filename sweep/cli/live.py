@@ -215,7 +215,10 @@ class Narrator:
         return f"seed {event.replica} " if several else ""
 
     def _progress_suffix(self, event: Closed) -> str:
-        """Return words for iterations and score of an event's replica."""
+        """Return words for iterations and score of an event's replica, as they are now.
+
+        For example `` after 3 iterations, loss 0.5``; without a score the number alone.
+        """
         replica = self._replica(event)
         after, score = formatting.plural(replica.iteration, "iteration"), replica.score_at()
         if score is None:
@@ -292,7 +295,7 @@ class PlainView:
         self._narrator: Narrator | None = None
 
     def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
-        """Print the title and the warnings."""
+        """Print the title, messages that were queued before, and the warnings."""
         self._narrator = Narrator(context.history, context.scheduler.pauses)
         self._console.show(title(context))
         for warning in warnings:
@@ -420,7 +423,7 @@ class LiveView:
     def _bar(self, share: float, elapsed: float) -> RenderableType:
         """Return the progress bar for a `share` from 0 to 1 of the work, after `elapsed` seconds.
 
-        It also has the time left and the number of trials.
+        It also has the time left, and the number of trials, or of tests in a final evaluation.
         """
         history = self._context.history
         left = progress.time_left(elapsed, share, self._began_with)

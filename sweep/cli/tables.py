@@ -116,7 +116,7 @@ class Table:
             yield from (Padding(one, (0, 0, 0, 2)) for one in ([line] if above else words))
 
     def _draw(self) -> rich.table.Table:
-        """Return the table as one of rich's."""
+        """Return the table as one of rich's, in which only ``cut`` and ``wrap`` columns narrow."""
         drawn = rich.table.Table(
             box=None,
             pad_edge=False,
@@ -335,7 +335,11 @@ def _expected(best: Data) -> str:
 
 
 def results(data: Data) -> RenderableType:
-    """Render `sweep results`: a title and the ranking of all trials."""
+    """Render `sweep results`: a title and the ranking of all trials.
+
+    `data` is that of `overview.results`. The front and changes of the sweep come before the
+    ranking, if there are any.
+    """
     is_expected = any(row["expected_error"] is not None for row in data["trials"])
     by_score = "best on a new seed first" if is_expected else "best first"
     order = by_score if data["front"] is None else "front by front"

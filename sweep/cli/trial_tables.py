@@ -106,7 +106,11 @@ def _command(data: Data) -> str:
 
 
 def _test_line(tested: Data) -> str:
-    """Return the line about one tested trial: its interval over test seeds and its score before."""
+    """Return the line about one tested trial: its interval over test seeds and its score before.
+
+    `tested` is one of the ``trials`` of `final_evaluation.report`. Without an interval, the line
+    has the single scores, or says that there is none.
+    """
     interval, ended, missing = tested["estimate"], tested["ended"], tested["without_score"]
     if interval is None:
         none = "no score" if ended else "no score yet"
@@ -122,7 +126,10 @@ def _test_line(tested: Data) -> str:
 
 
 def best(data: Data) -> str:
-    """Render `sweep best`: facts as comments, and the settings as YAML for a spec."""
+    """Render `sweep best`: facts as comments, then all settings as the YAML key ``config``.
+
+    `data` is that of `overview.best`.
+    """
     facts = (
         f"trial {data['trial']} of {printable(data['name'])}: {printable(data['metric'])} "
         f"{formatting.number(data['score'])} after "
@@ -150,7 +157,11 @@ def best(data: Data) -> str:
 
 
 def show(data: Data) -> RenderableType:
-    """Render `sweep show`: score, settings, seeds, curve, checkpoints, decisions and error."""
+    """Render `sweep show`: score, settings, seeds, curve, checkpoints, decisions and error.
+
+    `data` is that of `overview.show`. Parts without content are left out, and so are the seeds if
+    there is only one.
+    """
     score = f"{printable(data['metric'])} {formatting.number(data['score'])} ({data['mode']})"
     steps = "" if data["steps"] is None else f", {formatting.count(data['steps'])} steps"
     if data["own_steps"] != data["steps"]:
@@ -219,7 +230,10 @@ def _band_lines(data: Data) -> list[RenderableType]:
 
 
 def _checkpoints(rows: Sequence[Data]) -> Table:
-    """Return the table of a trial's checkpoints."""
+    """Return the table of a trial's checkpoints, `rows` of `overview.checkpoint`.
+
+    It has iteration, metric, bytes, and the first 16 digits of the SHA-256.
+    """
     return table(
         rows,
         ("  iter", "r", lambda row: str(row["iteration"])),
@@ -258,7 +272,10 @@ def _moment(seconds: float) -> str:
 
 
 def played_text(data: Data) -> str:
-    """Render `sweep play`: mean return with its interval, extremes, and the videos' folder."""
+    """Render `sweep play`: mean return with its interval, extremes, and the videos' folder.
+
+    `data` is that of `trained.play`. The interval and the folder are left out if they are None.
+    """
     rewards = [one["episode_reward"] for one in data["episodes"]]
     lengths = sum(one["episode_len"] for one in data["episodes"]) / len(rewards)
     interval = ""
@@ -284,7 +301,11 @@ def log(data: Data) -> str:
 
 
 def card(data: Data) -> str:
-    """Render `sweep export-model`: the trial, its score, and the files that were written."""
+    """Render `sweep export-model`: the trial, its score, and the files that were written.
+
+    `data` is the model's card with ``out``, the folder. If that is None, the files were only
+    registered and are not listed; ``registered`` is the model's URI in MLflow.
+    """
     score = f"{printable(data['metric'])} {formatting.number(data['checkpoint']['value'])}"
     folder = None if data["out"] is None else printable(data["out"])
     files = [
@@ -303,7 +324,11 @@ def card(data: Data) -> str:
 
 
 def explanation(data: Data) -> RenderableType:
-    """Render `sweep explain`: the decisions in order, each with its numbers."""
+    """Render `sweep explain`: the decisions in order, each with time, reason and its tables.
+
+    `data` is that of `explanation.explain`. Single values of decisions are not shown. The last part
+    is the trial's present place at its highest rung, if it has one.
+    """
     wanted = {data["metric"]: data["mode"], **data["objectives"]}
     aims = ", ".join(f"{mode} of {name}" for name, mode in wanted.items())
     aim = f"{aims}; {data['scheduler']} counts {data['time_attr']}"
