@@ -73,7 +73,10 @@ class BudgetTracker:
         return self._why
 
     def _exhausted_parts(self, history: History, budget: Budget) -> Iterator[str]:
-        """Yield words for each exhausted part of the budget except the time."""
+        """Yield words for each exhausted part of the budget except the time.
+
+        They begin with the part's key, for example ``budget.timesteps: 1,000 of 1,000 steps …``.
+        """
         if budget.cpu_hours is not None:
             hours = cpu_hours(history, self._spec)
             if hours >= budget.cpu_hours:

@@ -48,7 +48,11 @@ def check_space(old: Space, new: Space) -> None:
 
 
 def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
-    """Raise BadSpace if the parameter `new` of a changed `space` may not replace `old`."""
+    """Raise BadSpace if the parameter `new` of a changed `space` may not replace `old`.
+
+    Both must have the same conditions, the same kind of domain, and the same fixed value or
+    expression; a grid and a choice cannot replace each other.
+    """
     reason = "its conditions have changed" if old.when != new.when else ""
     reason = reason or _difference(old.role, new.role)
     if not reason and old.crossed != new.crossed:

@@ -198,7 +198,10 @@ def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
 
 
 def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainable]) -> None:
-    """Raise UsageError if the scheduler pauses trials, but the trainable cannot save them."""
+    """Raise UsageError if the scheduler pauses trials, but the trainable cannot save them.
+
+    The answer may depend on the fixed settings of the spec.
+    """
     if not scheduler.pauses or trainable.can_save(spec.config):
         return
     lacks = "has no save_checkpoint(); add this method"
