@@ -442,8 +442,10 @@ class RealSlice(Stretch):
     def _write_note(self, metrics: Metrics, trains: bool) -> None:
         """Write the newest result to the progress file, for live tables and limits.
 
-        Errors are ignored. `trains` is False while a checkpoint is written, which is no training
-        time.
+        It is a JSON mapping with the iteration, `time_attr` and the metric; with ``lacks`` and
+        ``has``, names of results, if doubtful ones are missing; with ``slice`` and ``trained_s`` if
+        training time is limited; and with ``worker`` on a cluster. Errors are ignored. `trains` is
+        False while a checkpoint is written, which is no training time: ``trained_s`` is then None.
         """
         note: dict[str, Any] = {
             key: metrics.get(key)
