@@ -8,7 +8,10 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create the tables in an empty database."""
+    """Create the tables of this revision, with keys and indices, in an empty database.
+
+    Alembic's `op` must have a context, which `sweep.ledger.upgrade` gives it.
+    """
     op.create_table(
         "sweep",
         sa.Column("id", sa.String, primary_key=True),
