@@ -83,7 +83,10 @@ def complete(due: Sequence[Folder], patience_s: float) -> bool:
 
 
 def _command(due: Sequence[Folder], patience_s: float) -> list[str]:
-    """Return the command line of the process that sends the attachments of the sweeps in `due`."""
+    """Return the command line of the process that sends the attachments of the sweeps in `due`.
+
+    There is at least one, and all are in one root.
+    """
     words = [str(due[0].root), str(patience_s), *(folder.name for folder in due)]
     return [sys.executable, "-P", "-m", "sweep.operations.mlflow.attachments", *words]
 

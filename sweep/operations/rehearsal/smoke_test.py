@@ -81,7 +81,8 @@ class Lack:
     iteration: int | None = None
     """Iteration of the first result with the metric; None if there was none."""
     episode_len: float | None = None
-    """Mean episode length in that result, in environment steps; None if the result has none."""
+    """Mean episode length in that result, in environment steps; None if it has none, or there was
+    no such result."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ class SmokeTest:
     """Number of iterations whose results were examined; 0 if there was none. Names of the spec that
     are missing in the first results make it larger."""
     lack: Lack | None = None
-    """The training before the first result with the metric; None if the first result had it."""
+    """The training before the first result with the metric; None if the first result had it, or
+    there was none."""
     cut_short: CutShort | None = None
     """The moment at which the time limit ended the test; None if it finished."""
 

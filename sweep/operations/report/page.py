@@ -423,5 +423,5 @@ def _umask() -> int:
 
 
 def is_driven(sweep: Sweep) -> bool:
-    """Return whether a driver runs, so that the sweep may still change."""
+    """Return whether a driver ran when `sweep` was read, so that the sweep may still change."""
     return sweep.state in DRIVEN

@@ -91,7 +91,8 @@ class Bar:
 def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
     """Return a bar for each slice of a sweep; one without an end ends with its driver.
 
-    The slots are inferred from the order of events, as the ledger does not record them.
+    The slots are inferred from the order of events, as the ledger does not record them. A slice
+    that got none before its driver ended has no bar.
     """
     slots, before = _Slots(), 0.0
     for record in sweep.records:
@@ -256,7 +257,7 @@ def rungs(sweep: Sweep) -> list[Data]:
 
 
 def _is_beyond(trial: Trial, level: float) -> bool:
-    """Return whether a trial may train beyond a rung, by its goal."""
+    """Return whether a trial may train beyond a rung: its goal is further, or has no limit."""
     goal = trial.goal.until
     return goal is None or goal > level
 
@@ -302,8 +303,8 @@ def _slot_time(sweep: Sweep, clock: Clock, used: int) -> float:
 def _training(sweep: Sweep) -> dict[str, float]:
     """Return activity → seconds of all trials, by the timers in results.
 
-    The rest of the iterations' time is ``other training``. The only key is ``training`` if the
-    results have no timers.
+    Test seeds are included. The rest of the iterations' time is ``other training``. The only key is
+    ``training`` if the results have no timers; there is none without any time.
     """
     parts: dict[str, float] = defaultdict(float)
     whole = 0.0
