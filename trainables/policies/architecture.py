@@ -414,7 +414,7 @@ def _choose_filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convol
 def _default_filters(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
     """Return the default convolutions for images of this shape, (H, W, C).
 
-    They are `NATURE` if both sides have at least `LARGE_SIDE` (36) pixels, `SMALL_IMAGE` if at least
+    They are `NATURE` if no side is below `LARGE_SIDE` (36 pixels), `SMALL_IMAGE` if none is below
     `SMALL_SIDE` (8), else (). Raises ConfigError if a side is longer than `LARGEST_SIDE` (128).
     """
     smallest, largest = min(shape[:2]), max(shape[:2])
