@@ -89,7 +89,7 @@ class Fragment:
     declared: Mapping[str, Array]
     """Columns of the actor, such as ``logp`` and ``values``, and requested columns; name →
     (T, N, …). With a critic also ``final_<name>``, its values of the last observations of truncated
-    episodes, 0 in other rows."""
+    episodes, with ``complete_episodes`` also at soft horizons; 0 in other rows."""
     last: Mapping[str, Array]
     """``last_<name>`` → (1, N, …): the actor's values of the observation after the last step, as
     ``last_values``, from which returns are bootstrapped. Empty without a critic, and in a slice

@@ -79,8 +79,8 @@ class Callbacks:
     def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
         """Act after the last step of the episode.
 
-        `error` is the exception of a faulty episode's environment, or None. It is not called for an
-        episode that the restore of a checkpoint drops.
+        `error` is the exception of a faulty episode's environment, or None. It is not called for
+        episodes that are dropped, by the restore of a checkpoint or as policies change.
         """
 
     def on_postprocess_traj(

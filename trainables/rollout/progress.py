@@ -282,7 +282,10 @@ class Progress:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `get_state` returned; counters of the iteration are not reset."""
+        """Restore the state that `get_state` returned.
+
+        Of the iteration's counters only that of late metrics is reset.
+        """
         self.timesteps = int(state["timesteps"])
         self.episodes = int(state["episodes"])
         self.late = self._late_before = int(state["late"])

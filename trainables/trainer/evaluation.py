@@ -194,6 +194,7 @@ class PeriodicEvaluation:
     ) -> Played:
         """Play episode `index` and return it; its pictures are passed to `show`.
 
+        `drawn` is the plan of `_rendering_plan`, `seed` that of the whole evaluation.
         They are also written to `video` if there is one, which is closed at the end, or deleted if
         an exception is raised. Pictures of an attempt after which the environment was restarted are
         left out of the video.

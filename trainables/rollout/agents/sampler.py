@@ -405,7 +405,8 @@ class AgentsSampler:
     ) -> Acted:
         """Return a policy's actions and outputs for R agents, drawn with the policy's stream.
 
-        `filtered` (R, *S) are the filtered observations, `memory` (R, M) the recurrent states.
+        `actors` are their (environment, agent), `filtered` (R, *S) the filtered observations,
+        `memory` (R, M) the recurrent states.
         """
         return self._actors[pid].act(filtered, memory, self._streams[pid])
 
@@ -415,9 +416,9 @@ class AgentsSampler:
         """Record the consequences of a step in one environment.
 
         If the environment raised an error in the step, its episode's rows are dropped instead.
-        `length` is the number of steps of the episode, including this one. Raises NotFiniteError
-        for a reward that is not finite, and EnvError if an agent was cut off without a last
-        observation.
+        `has_ended` says that the episode terminated or was truncated, `length` is its number of
+        steps, including this one. Raises NotFiniteError for a reward that is not finite, and
+        EnvError if an agent was cut off without a last observation.
         """
         if env_index in step.faults:
             for transitions in self._transitions.values():
@@ -600,9 +601,11 @@ class AgentsSampler:
         episode.rewards[agent] = 0.0
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
-        """Return the policy that the mapping assigns to an agent.
+        """Return the policy that the mapping assigns to an agent in an episode.
 
-        Raises ConfigError if there is no such policy, or its spaces are not those of the agent.
+        `episode` is the episode's number or name, which determines the mapping's random stream;
+        `env_index` is named in errors. Raises ConfigError if there is no such policy, or its spaces
+        are not those of the agent.
         """
         pid = self._mapper(agent, episode)
         if pid not in self._plans:
@@ -681,8 +684,8 @@ class AgentsSampler:
     def _next_episode(self, env_index: int, step: Seen) -> RunningEpisode:
         """Return the next episode of an environment, begun with its agents' first observations.
 
-        The caller makes it the running one. Raises ConfigError if the mapping gives an agent no
-        policy of its spaces.
+        `step` has them; its rewards and ends are not read. The caller makes the episode the running
+        one. Raises ConfigError if the mapping gives an agent no policy of its spaces.
         """
         own, every = self._numbers
         number = int(self.episodes.counts[env_index]) * every + own + env_index

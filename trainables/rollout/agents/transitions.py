@@ -297,10 +297,11 @@ class Transitions:
             columns[name][cells] = makers[name]()
 
     def _previous_rows(self, name: str, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
-        """Return a column shifted by one step, (T, lanes, …); 0 where a trajectory begins.
+        """Return the column `name` shifted by one step, (T, lanes, …).
 
-        The first row of a lane follows the last row of the lane in the fragment before, which
-        `_latest` keeps; the method replaces it by this fragment's last row.
+        It is 0 where a trajectory begins. The first row of a lane follows the last row of the lane
+        in the fragment before, which `_latest` keeps; the method replaces it by this fragment's
+        last row.
         """
         column, there = fragment[name], ~fragment.autoreset
         latest = np.zeros_like(column[0])

@@ -192,7 +192,7 @@ class Actors(dict[str, Actor]):
             self[pid].load(one)
 
     def weights(self) -> dict[str, Any]:
-        """Return policy → its weights as its actor stores them, not copied; for logs."""
+        """Return policy → its weights as its actor stores them (`Actor.weights`), for logs."""
         return {pid: actor.weights() for pid, actor in self.items()}
 
     @property

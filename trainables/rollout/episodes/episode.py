@@ -50,8 +50,8 @@ class Episode(AgentRecords):
     episode_id: str
     """Name of the episode, the same in every run of a trial.
 
-    While sampling it is worker-environment-count; in an evaluation the evaluation, the index and
-    the restart after which it is played; for an environment that calls the trainer, its own name.
+    It is ``<worker>-<environment>-<count>`` while sampling, and ``evaluation-<index>`` in an
+    evaluation, with ``-<n>`` after n restarts. An environment that calls the trainer names its own.
     """
     worker_index: int
     """Index of the worker; 0 in an evaluation."""

@@ -41,7 +41,7 @@ class VideoFile:
     def add(self, frame: NDArray[np.uint8]) -> None:
         """Write one picture (H, W, 3) of uint8; the first one creates folder and unfinished file.
 
-        Raises ValueError if its size differs from the first one's.
+        Raises ValueError if its size differs from the first one's, ImportError without PyAV.
         """
         import av
 

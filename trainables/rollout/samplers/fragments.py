@@ -250,9 +250,9 @@ class Sampler:
     def _run_alone(self, rows: Fragment, deciding: Decider, episodes: list[RolloutMetrics]) -> None:
         """Fill the fragment from row `_row` on with steps of the only environment.
 
-        The rows equal those of `_tick`. Finished episodes are appended to `episodes`, and `_row`
-        becomes the last row that was filled, also if a step raises. For speed, no arrays are made
-        in steps in which the episode continues.
+        `deciding` chooses the actions; the rows equal those of `_tick`. Finished episodes are
+        appended to `episodes`, and `_row` becomes the last row that was filled, also if a step
+        raises. For speed, no arrays are made in steps in which the episode continues.
         """
         envs, clock, count = self.envs, time.perf_counter, self.perf.add
         assert isinstance(envs, InProcessVectorEnv)  # noqa: S101 asked by the caller
@@ -560,7 +560,7 @@ class Sampler:
         """Keep the policy's recurrent state (N, M) for the next step, 0 where an episode begins.
 
         The zeros are written into `memory` itself, and into the connectors' state. Exploration is
-        told which episodes ended.
+        told which episodes ended: those where `has_ended` (N,) is True.
         """
         self.memory = memory
         self.actor.exploration.ended(has_ended)
@@ -721,7 +721,7 @@ class Sampler:
     def _requested_columns(self, step: Step, has_ended: NDArray[np.bool_]) -> dict[str, Array]:
         """Return the requested columns, name → (N, …), of a step that is not counted yet.
 
-        Those of `SEQUENCE_COLUMNS` are left out.
+        Those of `SEQUENCE_COLUMNS` are left out. `has_ended` (N,) is True where an episode ended.
         """
         columns: dict[str, Array] = {}
         if "new_obs" in self._requested:
@@ -792,8 +792,9 @@ class Sampler:
     ) -> Array:
         """Return the rewards (N,) for the learner, clipped and scaled as the settings say.
 
-        They update the scaler's statistics, except where `skipped` (N,) is True. If fragments are
-        unfiltered, rewards are not scaled.
+        They update the scaler's statistics, except where `skipped` (N,) is True; its running return
+        begins again where `has_ended` (N,) is True. If fragments are unfiltered, rewards are not
+        scaled.
 
         Raises NotFiniteError if a reward is not finite.
         """

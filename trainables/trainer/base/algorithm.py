@@ -150,8 +150,9 @@ class Algorithm(Trainable):
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return setting → best value for each of `auto_settings` in this environment.
 
-        `native_vector_env` is already settled in `settings`; by default ``normalize_actions`` is
-        False. Raises ConfigError if one of them is set to a value that does not work here.
+        `inspection` is what was found out about the environment. `native_vector_env` is already
+        settled in `settings`; by default ``normalize_actions`` is False. Raises ConfigError if one
+        of them is set to a value that does not work here.
         """
         return {"native_vector_env": settings.environment.is_native, "normalize_actions": False}
 

@@ -423,8 +423,9 @@ class Collector(Algorithm):
     ) -> ReadingWorkers:
         """Return workers that read experience from the setting ``input``; make `self.estimates`.
 
-        `sampling` are workers that also sample, which they own, or None. `index` is the worker
-        index of what is read, `spec` the specification of workers.
+        `context` is the argument of user-defined readers, `sampling` workers that also sample,
+        which the returned ones own, or None. `index` is the worker index of what is read, `spec`
+        the specification of workers.
         """
         rows = self.row_form()
         self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)

@@ -245,7 +245,8 @@ class TrainingLoop(Collector):
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Restore the state that `save_checkpoint` returned.
 
-        Sets `inexact`, with a warning if this machine rounds differently. Workers are created anew
+        Settings that were ``auto`` get the values that they had in it. Sets `inexact`, with a
+        warning if this machine rounds differently. Workers are created anew
         if the checkpoint has none, or its trainer saved environments in another way. All workers
         are sent the weights.
 

@@ -68,7 +68,8 @@ class Agents:
 def _source(pid: str, entry: Any) -> tuple[str, str]:
     """Return (path, name there) of a trained policy, from the value of ``restore``.
 
-    `pid`, the new policy's name, stands for a name that is not given.
+    `entry` is a path, or a dict with ``path`` and ``policy``. `pid`, the new policy's name, stands
+    for a name that is not given.
     """
     return (entry["path"], entry["policy"]) if isinstance(entry, Mapping) else (entry, pid)
 
