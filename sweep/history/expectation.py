@@ -191,7 +191,7 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
 def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
     """Return the scores of a pause or end of a trial, each multiplied by `sign` (+1 or -1).
 
-    Seeds without a score are left out.
+    Seeds without a score are left out, and the means of curves if not every such seed has one.
     """
     scores = tuple(sign * score for score in milestone.scores if score is not None)
     curves = tuple(sign * mean for mean in milestone.curve_means if mean is not None)

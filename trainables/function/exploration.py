@@ -354,7 +354,7 @@ def _parts(body: Sequence[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
 
 
 def _count(part: ast.AST, names: set[str]) -> int:
-    """Return how often a part of a syntax tree uses `names`, other than to report results."""
+    """Return how often a part of a syntax tree uses `names`, other than as `_OTHER_METHODS` do."""
     harmless = {
         id(node.value)
         for node in ast.walk(part)

@@ -231,8 +231,8 @@ class JsonWriter(OutputWriter):
     def _series_of(self, origin: bytes, timesteps: int) -> int:
         """Return the number of the series of files that continues the checkpoint `origin`.
 
-        That is a series that a killed process has begun from it, or else a new one. `timesteps` is
-        the number of environment steps so far.
+        That is a series that a killed process has begun from it, or else a new one, above all
+        others and not below `timesteps`, the number of environment steps so far.
 
         Raises StoredDataError if the folder cannot be read.
         """

@@ -199,9 +199,10 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 def _violations(trial: Trial) -> dict[str, float]:
-    """Return how far the trial violates each constraint, by the names of Optuna's samplers.
+    """Return ``constraints:{path}`` → how far the trial violates the constraint on that result.
 
-    So `optuna.load_study(…).best_trial` ignores a trial that violates one.
+    These are the names of Optuna's samplers, so `optuna.load_study(…).best_trial` ignores a trial
+    that violates one.
     """
     named = zip(trial.objective.constraints, finite(trial.violations), strict=True)
     return {f"constraints:{one.path}": violation for one, violation in named}

@@ -181,8 +181,8 @@ class ImagePreprocessor:
 def _guess_layout(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...]]:
     """Guess the layout of an image from its shape; return it with the lengths of the two sides.
 
-    The channels are the last axis of three if it is the shortest, or the first one if it is at most
-    half as long as the others, and neither is beyond `LARGE_SIDE`; or the only axis that differs
+    The channels are the last axis of three if it is the shortest and below `LARGE_SIDE`, or the
+    first one if it is at most half of the others and of `LARGE_SIDE`; or the only axis that differs
     from two equal ones. If both or neither hold, the layout is None and the sides are the longest
     axes. A first axis of four is ignored; two axes are both sides, and other numbers of axes give
     None.

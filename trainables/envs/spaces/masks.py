@@ -89,9 +89,9 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
     def masked(self, observation: Any, info: Any, is_over: bool) -> dict[str, Any]:
         """Return the parts of an observation, with its mask (A,) as int8 under ``action_mask``.
 
-        A mask from `info` is put beside the one part ``observation``.
-        Raises EnvContractError for a missing or invalid mask; one that leaves a column of the
-        action without a valid choice is invalid unless `is_over`.
+        A mask from `info` is put beside the one part ``observation``. Raises EnvContractError for a
+        missing or invalid mask; one that leaves a column of the action without a valid choice is
+        invalid unless `is_over`.
         """
         source = info if self._in_info else observation
         given = source.get(MASK) if isinstance(source, Mapping) else None

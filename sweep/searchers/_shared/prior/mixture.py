@@ -150,8 +150,9 @@ def prior_share(trials: Sequence[Trial]) -> float:
 
     It is the prior's rate of successes over the sum of both rates, within `LEAST` to 1 - `LEAST`.
     Initially each rate is as if the prior had succeeded twice and the searcher once in three
-    trials. Of the newest `NEWEST` trials, those count that have paused or ended; offspring and
-    clones do not.
+    trials. Of the newest `NEWEST` trials, those count that have paused or ended with a score, or
+    failed; offspring and clones do not. The best `SUCCESS` of them, by rungs and then by score, are
+    successes.
     """
     scored = ((trial, trial.score) for trial in trials[-NEWEST:] if _is_settled(trial))
     ranked = sorted(
