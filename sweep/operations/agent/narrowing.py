@@ -28,7 +28,7 @@ _LISTS = ("choice", "ordinal", "grid")
 class Narrowing(Settings):
     """The part of one parameter's values that a language model keeps: a numeric range or a list.
 
-    Exactly one of the two must be set, which only `narrow_spec` checks.
+    Exactly one of `between` and `among` must be set.
     """
 
     between: Annotated[tuple[Number, Number], Field(strict=False)] | None = Field(

@@ -70,7 +70,8 @@ class Permission:
         Args:
             spaces: spec files, or names of shipped ones.
             trials: trials of all sweeps together.
-            budget: values of the option ``--budget``, such as ``time_s=7200``.
+            budget: values of the option ``--budget``, such as ``time_s=7200``; a key that is null
+                is no limit.
 
         Raises:
             UsageError: a spec is missing or has mistakes, two have one name, or a part of the

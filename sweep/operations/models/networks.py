@@ -112,7 +112,10 @@ def candidates(trial: Trial) -> list[Network]:
 
 
 def candidates_digest(trial: Trial) -> str:
-    """Return a digest that changes with the candidates; a single checkpoint's own digest."""
+    """Return a digest in hexadecimal that changes with the candidates.
+
+    That of a single checkpoint is its own digest.
+    """
     digests = [network.saved.digest for network in candidates(trial)]
     return digests[0] if len(digests) == 1 else sha256(" ".join(digests).encode()).hexdigest()
 
