@@ -459,10 +459,10 @@ class Source:
     file: str = field(default="", compare=False)
     """Name of the file as the user wrote it; empty if the settings come from elsewhere."""
     marks: Mapping[KeyPath, Place] = field(default_factory=dict, compare=False, repr=False)
-    """Path of a key or list item in the spec → place at which it was written."""
+    """Path of a key or list item, from the top of the spec → place at which it was written."""
     prefix: KeyPath = field(default=(), compare=False)
-    """Path in the spec of the part that this object is about; all other paths are relative to
-    it."""
+    """Path in the spec of the part that this object is about; paths that methods take are relative
+    to it."""
     remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Sentences for the user about how the text was read."""
 
