@@ -329,10 +329,10 @@ class Database:
 
     @contextmanager
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
-        """Yield what a migration by SQLAlchemy needs.
+        """Yield (connection of psycopg, `Connection`, statements) for a migration by SQLAlchemy.
 
-        This is a new psycopg connection, the same as a `Connection`, and the statements that begin
-        a writing transaction. The connection is closed when the block ends.
+        The second wraps the first, which is new and is closed when the block ends. The statements
+        begin a transaction with the write lock.
         """
         with self._convert_errors(), closing(self._connect()) as raw:
             yield raw, _Statements(raw), _WRITING

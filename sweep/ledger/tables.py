@@ -202,10 +202,10 @@ class Database:
 
     @contextmanager
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
-        """Yield what a migration by SQLAlchemy needs.
+        """Yield (connection of sqlite3, `Connection`, statements) for a migration by SQLAlchemy.
 
-        This is a new connection, the same as a `Connection`, and the statements that begin a
-        writing transaction. The connection is closed when the block ends.
+        The first two are the same new connection, which is closed when the block ends. The
+        statements begin a transaction with the write lock.
         """
         with translate_errors(self.path), closing(opened(self.path)) as raw:
             yield raw, raw, ("BEGIN IMMEDIATE",)
