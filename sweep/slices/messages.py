@@ -61,7 +61,8 @@ class SliceSpec:
     """Path of a file whose presence ends the slice at its next checkpoint; without effect on a
     trainable that cannot save."""
     own_stop_file: str = ""
-    """Path of a file whose presence ends the slices of this trial, even if it cannot save."""
+    """Path of a file whose presence ends the slices of this trial: at the next checkpoint, or after
+    the iteration if it cannot save."""
     ends_if_not_finite: bool = False
     """True if a metric that is NaN or infinite ends the trial."""
     trial_s: float | None = None

@@ -90,7 +90,8 @@ class Store:
     """Checkpoints that are not deleted while this store is used, so that new ones may share their
     segments."""
     _stored_segments: set[str] | None = field(default=None, init=False)
-    """Names of segments that are both on disk and in object storage; None until they are listed."""
+    """Names of segments in object storage that new checkpoints may share: those of `sources`, and
+    those sent since; None until they are listed."""
 
     @property
     def remote(self) -> Remote:
