@@ -38,7 +38,7 @@ class _Process:
     requests: Any
     """Pipe to the process: pairs of a request's number and its slice, or None to abort that one."""
     replies: Any
-    """Pipe from the process: pairs of a request's number and an outcome, a `Pace` or a
+    """Pipe from the process: pairs of a request's number and an outcome, or of None and a `Pace` or
     `DeviceFailed`."""
     running: dict[int, Future[SliceOutcome]] = field(default_factory=dict)
     """Number of a request → future of its outcome."""
