@@ -209,8 +209,9 @@ class Sent(NamedTuple):
 
 
 def tracker_context(folder: Folder) -> TrackerContext:
-    """Read all that trackers need to know about a sweep from its ledger and folder.
+    """Read spec, objective, MLflow's URI and other facts that trackers need from a sweep's files.
 
+    The sweep's name is that of its folder, which may be a copy with the original's ledger.
     Raises UsageError if the file with its tracking URI contains something else.
     """
     tracked = read_tracking(folder)
