@@ -264,7 +264,11 @@ def running_replica(
 
 
 def results(sweep: Sweep) -> Data:
-    """Return the data of `sweep results`: all trials, best first, those without a score last."""
+    """Return the data of `sweep results`: all trials, best first, those without a score last.
+
+    Each of ``trials`` has the keys of `row` and `trial_record`; ``front`` is that of `front`, and
+    ``changes`` of `changes`.
+    """
     history = sweep.history
     ranked = history.ranked()
     others = [trial for trial in history.trials if trial.score is None]
@@ -357,6 +361,8 @@ def front(history: History) -> list[int] | None:
 def best(sweep: Sweep) -> Data:
     """Return the data of `sweep best`: the best trial, how certain it is, and its best checkpoint.
 
+    It has the keys of `row` and `trial_record`; ``pick`` is that of `pick`, ``final_evaluation``
+    the report of test seeds (None without one), and ``scored`` the number of trials with a score.
     With several objectives it is the trial of the front that is best in the metric.
 
     Raises:

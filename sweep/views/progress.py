@@ -399,7 +399,7 @@ def _test_fraction(test: Replica, aim: Aim, notes: Notes) -> float:
 
 
 def _time(replica: Replica, notes: Notes) -> float:
-    """Return the newest value of `time_attr` of a replica, from its note if it has one."""
+    """Return the newest value of `time_attr` of a replica, from its note if that has the value."""
     note = notes.get((replica.trial, replica.index))
     return replica.time if note is None or note.time is None else note.time
 
