@@ -614,7 +614,7 @@ def _without_program(settings: TrainerConfig, learner: str) -> Iterator[ConfigEr
 
 
 def advance(trainers: Sequence[LaneTrainer]) -> None:
-    """Compute the next iteration of many trainers at once, and store its rounds there.
+    """Compute the next iteration of many trainers at once, and store its rounds in each trainer.
 
     Each trainer occupies a place in a stack if it has none. The next `train` of each then returns
     its result without further computation.
@@ -632,7 +632,7 @@ def advance(trainers: Sequence[LaneTrainer]) -> None:
 
 
 def evaluate(trainers: Mapping[LaneTrainer, int]) -> None:
-    """Play the episodes of many trainers' next evaluations at once, and store them there.
+    """Play the episodes of many trainers' next evaluations at once; store them in each trainer.
 
     The next `evaluate` of each then returns its result without further computation. Each trainer
     occupies a place in a stack if it has none. Trainers whose evaluation is not played in a program
