@@ -88,6 +88,9 @@ class HandWritten(Actor):
             ``get_weights`` are called if it has them.
         env_spaces: spaces of the environment, or of one agent in it.
         columns: name → shape and dtype of each output that it returns in addition to its actions.
+
+    Raises:
+        ConfigError: the initial recurrent states of the policy are not zeros.
     """
 
     def __init__(self, policy: Any, env_spaces: EnvSpaces, columns: Mapping[str, Any]) -> None:

@@ -198,8 +198,8 @@ class TorchPolicy(Policy):
     def differentiate(self, loss: Tensor, part: str) -> None:
         """Compute the gradients of one optimiser's parameters, which the next `descend` applies.
 
-        Gradients of other parameters do not change. `part` is the prefix of the parameters that the
-        optimiser updates.
+        Gradients of other parameters do not change, and nothing is summed over ranks. `part` is the
+        prefix of the parameters that the optimiser updates.
 
         Raises NotFiniteError if the loss is NaN or infinite, as in `minimise`.
         """
@@ -240,8 +240,9 @@ class TorchPolicy(Policy):
     def descend(self, learning_rate: Scalar, grad_clip: float | None, part: str = "") -> Scalar:
         """Make one step of one optimiser with the gradients stored in the parameters.
 
-        The gradients are clipped in place. Returns their norm before clipping to `grad_clip`; None
-        for no clipping. `part` is the prefix of the parameters that the optimiser updates.
+        The gradients are clipped in place, and not summed over ranks. Returns their norm before
+        clipping to `grad_clip`; None for no clipping. `part` is the prefix of the parameters that
+        the optimiser updates.
 
         Raises NotFiniteError if a gradient is NaN or infinite, as in `minimise`.
         """

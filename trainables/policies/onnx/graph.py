@@ -257,7 +257,9 @@ def _outputs(
     connectors: Connectors,
     forbidden: str = "",
 ) -> list[Any]:
-    """Add the outputs of a policy whose graph has a ``value``; return their descriptions.
+    """Add the outputs of a policy whose graph has a ``value``; return ONNX's descriptions.
+
+    They are ``action_logits``, ``action_mean``, the greedy action, and ``value``, in this order.
 
     `head`, `reals` and `forbidden` are names: of the actor's head, of the actions' real numbers,
     and of the offsets of invalid choices; the last two are empty without any.
@@ -400,7 +402,8 @@ def _prepend_previous_action(
 ) -> str:
     """Add inputs for the previous action; return the name of rows `x` with it put before them.
 
-    Its choices are one-hot, and real numbers scaled back to -1 to 1 if the policy's are spread.
+    Its choices are one-hot. Its real numbers are scaled back to -1 to 1 if those of the policy are
+    scaled to their bounds.
     """
     parts, first, widen = [], 0, connectors.adapter.spread
     for name, leaf in named_leaves(spaces_.action, "prev_action").items():
@@ -461,8 +464,8 @@ def _leaf_features(
 ) -> str:
     """Add the features (N, d) of one part of an observation; return their name.
 
-    `name` is the input, `leaf` its space. Choices become one-hot, pixels are scaled. `kind` is
-    ONNX's number of the features' type.
+    `name` is the input, `leaf` its space. Discrete and MultiDiscrete become one-hot; other parts
+    are flattened, and images scaled to at most 1. `kind` is ONNX's number of the features' type.
     """
     flat = graph.node("Flatten", [name], f"{name}:flat", axis=1)
     if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
@@ -631,9 +634,10 @@ def _scale_reals(
     reals: list[int],
     connectors: Connectors,
 ) -> str:
-    """Add scaling of real numbers to their bounds, and clipping if so set; return the name.
+    """Add scaling of real numbers to their bounds, and clipping; return the name of the result.
 
-    `measured` is the name of the numbers, `reals` the indices of their columns of the action.
+    Each is added only if `connectors` do it. `measured` is the name of the numbers, `reals` the
+    indices of their columns of the action.
     """
     if (widen := connectors.adapter.spread) is not None:
         half, middle = (
