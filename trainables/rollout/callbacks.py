@@ -314,7 +314,8 @@ def _instance(source: Any) -> Callbacks:
 def _accepted_arguments(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
     """Return phase → names of its arguments that the method of `callbacks` takes.
 
-    Raises ConfigError if a method needs an argument that its phase does not have.
+    They are all for a method with ``**kwargs``. Raises ConfigError if a method needs an argument
+    that its phase does not have.
     """
     read: dict[str, tuple[str, ...]] = {}
     for phase, given in PHASE_ARGUMENTS.items():
@@ -348,7 +349,10 @@ def _callable(place: str, source: Any) -> Callable[..., Any]:
 
 
 def _dotted(source: Any) -> str:
-    """Return the import path of `source`; raises ConfigError if it has none."""
+    """Return the import path of `source`; one that is a path already is returned unchanged.
+
+    Raises ConfigError if a child process could not import `source`, as a nested function.
+    """
     if isinstance(source, str):
         return source
     path = import_path_of(source)

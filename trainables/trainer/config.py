@@ -97,7 +97,11 @@ def has_policies(agents: Any) -> bool:
 
 
 def _validate_agents(agents: Any) -> Any:
-    """Return the value of ``multiagent`` as a dict; raises ValueError if it is not valid."""
+    """Return the value of ``multiagent`` as a dict; raises ValueError if it is not valid.
+
+    Keys, names, mapping, ``policies_to_train`` and ``count_steps_by`` are checked, but not the
+    settings of each policy.
+    """
     if not isinstance(agents, Mapping):
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
     _check_keys(agents)

@@ -214,8 +214,9 @@ def check_callbacks(
 ) -> None:
     """Raise ConfigError for callbacks that cannot work, here or in `num_workers` children.
 
-    The callbacks are made to check them; children must be able to import them. `reads` is True if
-    experience is read from files.
+    The callbacks are made to check them; children must be able to import them. With `reads`, where
+    experience is read from files, ``on_sample_end`` and ``on_postprocess_traj`` cannot work, with
+    `fake_sampler` the latter.
     """
     calls = make_calls(config)
     without = {

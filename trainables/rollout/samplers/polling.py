@@ -44,7 +44,11 @@ class PollingSampler(Sampler):
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
     def _collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
-        """Fill one fragment, stepping the environments that are ready; return ended episodes."""
+        """Fill one fragment, stepping the environments that are ready; return ended episodes.
+
+        Draws actions from `stream`, and calls the callbacks. Returns when no environment is in a
+        step any more.
+        """
         envs = self.envs
         assert isinstance(envs, RemoteVectorEnv)  # noqa: S101 as the worker makes it
         size = len(fragment.valid)

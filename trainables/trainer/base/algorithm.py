@@ -178,7 +178,11 @@ class Algorithm(Trainable):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work together, or not with this algorithm."""
+        """Raise ConfigError for settings that do not work together, or not with this algorithm.
+
+        Beside those of `config_checks.check_together` they are stored experience, filters of
+        workers, action masks, keys of ``model``, the GPU, and ``data_parallel``.
+        """
         config_checks.check_together(settings)
         if settings.offline.reads_experience and not cls.learns_from_others:
             allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
@@ -207,7 +211,11 @@ class Algorithm(Trainable):
 
     @classmethod
     def _check_reading(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that do not work with experience read from files."""
+        """Raise ConfigError for settings that do not work with experience read from files.
+
+        They are ``normalize_actions: true``, ``postprocess_inputs`` without ``n_step``, and
+        estimators without `log_likelihoods`.
+        """
         if settings.sampling.spreads_actions:
             hint = "files contain the environment's actions, which are learnt unchanged"
             raise ConfigError("normalize_actions", True, "false or auto with this input", hint)

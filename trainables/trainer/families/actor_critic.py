@@ -156,7 +156,9 @@ class ActorCriticTrainer(Trainer):
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that do not work together.
 
-        Beside those of every trainer, state-dependent noise and ``learner_compile`` are checked.
+        Beside those of every trainer they are what does not work with ``learner_compile``, and own
+        modules, other deviations, an LSTM or ``remote_env_batch_wait_ms`` with state-dependent
+        noise.
         """
         super().validate_config(settings)
         if isinstance(settings, ActorCriticConfig) and settings.learner_compile:
@@ -560,7 +562,11 @@ def _check_compiling(settings: ActorCriticConfig) -> None:
 
 
 def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
-    """Return a fragment (T, N) as T·N rows, valid or not, with advantages and value targets."""
+    """Return a fragment (T, N) as T·N rows, valid or not, with advantages and value targets.
+
+    Rows stand step after step. The fragment needs ``logp`` and the critic's columns. `gamma` is the
+    discount factor, `lambda_` the λ of the advantage estimate.
+    """
     following = next_values(
         fragment.values, fragment.last_values[0], fragment.final_values, fragment.truncated
     )

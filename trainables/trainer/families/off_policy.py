@@ -165,7 +165,9 @@ class OffPolicyTrainer(Trainer):
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that do not work together.
 
-        Beside those of every trainer, replay, model, learning rates and exploration are checked.
+        Beside those of every trainer they are an LSTM, ``normalize_actions: true``,
+        ``target_network_update_freq`` other than 1, ``critic_lr`` with points of ``lr_schedule``,
+        noise that continues with ``remote_env_batch_wait_ms``, and what `check_replay` refuses.
         """
         super().validate_config(settings)
         if not isinstance(settings, OffPolicyConfig):

@@ -42,7 +42,10 @@ class Agents:
 
     @classmethod
     def of(cls, settings: TrainerConfig) -> "Agents":
-        """Parse the setting ``multiagent``; raises ConfigError for an unknown mapping function."""
+        """Parse the setting ``multiagent``, which is valid; policies are sorted by name.
+
+        Raises ConfigError if the path of the mapping function names none.
+        """
         multiagent = with_policies_as_dict(settings.agents.multiagent)
         policies = multiagent["policies"]
         classic = {

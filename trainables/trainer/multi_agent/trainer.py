@@ -95,7 +95,11 @@ class MultiAgentTrainer(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that several policies, or one of them, do not support."""
+        """Raise ConfigError for settings that several policies, or one of them, do not support.
+
+        They are those of `require_together`, the callback ``on_postprocess_traj``, and for each
+        policy what its algorithm refuses.
+        """
         require_together(flatten(settings))
         calls = make_calls(settings.callbacks)
         if calls and calls.has_functions("on_postprocess_traj"):
@@ -244,7 +248,10 @@ class MultiAgentTrainer(Trainer):
         return made
 
     def worker_spec(self) -> AgentsSpec:
-        """Return the specification of workers, with each policy's own part of it."""
+        """Return the specification of workers, with each policy's own part of it.
+
+        Columns that ``output`` and callbacks request are added to those of every policy.
+        """
         alone = {pid: one.worker_spec() for pid, one in self.members.items()}
         base = Trainer.worker_spec(self)
         more = base.columns

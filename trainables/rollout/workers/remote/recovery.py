@@ -262,7 +262,8 @@ def _decompress(answer: Any) -> Any:
 def checked(sample: Any, spec: WorkerSpec) -> Sample:
     """Return a child's sample unchanged if it has the steps and shapes that `spec` requires.
 
-    Raises WorkerError if it is not a sample, or has other numbers of steps or other shapes.
+    It needs exactly `spec.steps` steps, or at least so many with whole episodes, several agents and
+    environments that call. Raises WorkerError if it is not a sample, or does not fit.
     """
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):

@@ -132,7 +132,10 @@ def start_worker(
 
 
 def as_data(episodes: list[RolloutMetrics]) -> list[dict[str, Any]]:
-    """Return each episode's fields as plain data, for a checkpoint."""
+    """Return field → value of each episode as plain data, for a checkpoint.
+
+    Episodes of one agent lack ``agent_rewards``.
+    """
     return [
         {
             **{name: value for name, value in one._asdict().items() if name != "agent_rewards"},
