@@ -192,8 +192,9 @@ class ProcessState:
     def restore(self) -> None:
         """Set everything in this process that differs to what it was at the capture.
 
-        Libraries imported since then get their default settings. Signal handlers stay unless both
-        the capture and this call are in the main thread. Random streams are left alone.
+        Libraries in `_SWITCHES` that were imported since then get their default settings. Signal
+        handlers stay unless both the capture and this call are in the main thread, and the working
+        folder stays if the old one is gone. Random streams are left alone.
         """
         now = ProcessState.capture()
         if self.folder != now.folder and self.folder is not None:

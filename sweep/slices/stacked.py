@@ -121,7 +121,7 @@ def _raise_if_of_device(error: BaseException) -> None:
 def _narrowed(spec: SliceSpec, limit: int | None) -> SliceSpec:
     """Return the slice with at most `limit` lanes in the settings of its trial.
 
-    If `limit` is None, the slice is returned unchanged.
+    It is returned unchanged if `limit` is None, or the settings name no more lanes or none.
     """
     lanes = _lanes_of(spec)
     if limit is None or lanes is None or lanes <= limit:
