@@ -296,7 +296,8 @@ async def _answers(address: str, within_s: float) -> bool:
 async def _lets_everybody_in(address: str) -> bool:
     """Return whether the server at an address answers a TLS client without a certificate.
 
-    A server that does neither answer nor refuse within `cluster.CONNECT_S` seconds counts as open.
+    A server that does neither answer nor refuse within `cluster.CONNECT_S` seconds counts as open,
+    and so does one that cannot be reached.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

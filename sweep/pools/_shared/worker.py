@@ -78,8 +78,9 @@ def describe_worker(probe: Path) -> dict[str, Any]:
     """Return what the driver must know of this worker.
 
     The dict has the keys ``has`` (versions of libraries), ``now`` (time in seconds since 1970) and
-    ``key`` (name of the worker's signing key). ``why`` is added if the worker cannot be used, as
-    when it does not see the file `probe`.
+    ``key`` (name of the worker's signing key). ``why``, the reason in words, is added if the worker
+    cannot be used: it does not see the file `probe`, or its key, which is then missing, cannot be
+    read.
     """
     description: dict[str, Any] = {"has": pickled.libraries(), "now": time.time()}
     try:
