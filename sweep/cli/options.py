@@ -445,7 +445,8 @@ def announcing_imports(
 def find_sweep(root: Path, name: str) -> "Folder":
     """Return the folder of an existing sweep in `root`.
 
-    Raises UnknownName if there is none of this name, and UsageError if a file of it is a link.
+    Raises UnknownName if there is none of this name, and UsageError if one of its own files is a
+    link or no regular file.
     """
     from sweep.ledger import folder
 
