@@ -205,7 +205,10 @@ def check_by_trying(
 
 
 def _restarts_unasked(settings: TrainerConfig) -> bool:
-    """Make the native vector environment, and return whether it resets itself after episodes."""
+    """Return whether the native vector environment resets itself after episodes.
+
+    One is made and closed to ask it.
+    """
     with closing(make_vector_env(settings.environment, 1, settings.envs)) as envs:
         return envs.restarts_unasked
 

@@ -32,7 +32,7 @@ class LearnerSpec:
     """Specification of the learner of a data-parallel rank; it is sent to child processes."""
 
     make_learner: "Callable[[], HasPolicy]"
-    """Function that makes the learner."""
+    """Function that makes the learner, called once in each rank's process."""
     to_rows: Callable[[Fragment], TrainBatch]
     """Function of a fragment that returns its valid rows with advantages."""
     learn: Callable[..., dict[str, float]]

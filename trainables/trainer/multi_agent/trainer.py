@@ -382,7 +382,10 @@ class MultiAgentTrainer(Trainer):
         self.workers.sync(weights, self.filter_states())
 
     def filter_states(self) -> dict[str, Any]:
-        """Return filter → state of all policies' filters, by their names in a worker."""
+        """Return filter → state of all policies' filters, by their names in a worker.
+
+        They are ``<policy>`` and, with normalised rewards, ``<policy>/reward``.
+        """
         states = {pid: one.filter_states() for pid, one in self.members.items()}
         return {name: one for pid, of in states.items() for name, one in by_name(pid, of).items()}
 
