@@ -41,6 +41,18 @@ def test_what_came_late_counts_for_more_than_what_came_early() -> None:
     assert rising.gain > falling.gain > 0
 
 
+@pytest.mark.parametrize(("place", "seen"), [(3, 0.0), (4, 1.0)])
+def test_as_much_training_again_is_compared_with_the_first_half_and_no_setting_more(
+    place: int, seen: float
+) -> None:
+    values = np.zeros(8)
+    values[place] = 1.0
+    first, found = outlook(np.eye(8)[0], 1.0), outlook(values, 1.0)
+    assert first is not None
+    assert found is not None
+    assert found.gain - first.gain == pytest.approx(seen / 2)
+
+
 def test_more_training_brings_more() -> None:
     values = np.random.default_rng(1).normal(size=50)
     gains = [found.gain for more in (0.1, 0.5, 1.0, 4.0) if (found := outlook(values, more))]

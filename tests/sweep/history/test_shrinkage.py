@@ -101,6 +101,13 @@ def test_spreads_of_settings_and_seeds_are_found(settings: float, count: Count) 
     assert np.sqrt(others) == pytest.approx(settings, rel=0.1)
 
 
+@pytest.mark.parametrize("is_random", [True, False])
+def test_of_trials_of_one_seed_the_deviation_is_that_of_a_sample(is_random: bool) -> None:
+    at, one = np.array([[0.0], [1.0], [5.0]]), np.ones((3, 1))
+    scores = without_curves(at, at, one, np.zeros(3, int), np.zeros(3))
+    assert estimate(scores, 0.0, is_random).deviation == pytest.approx(np.sqrt(14 / 2))
+
+
 MODELS = {
     "one seed": Model(seeds=0.6),
     "six seeds, settings that differ less": Model(settings=0.4, count=evenly(6)),

@@ -99,6 +99,15 @@ def test_curves_that_say_nothing_about_scores_leave_them() -> None:
     assert np.abs(smoothed.scores.level_scores[:, 0] - last).max() < 0.03
 
 
+def test_the_doubt_of_a_smoothed_score_is_the_variance_that_curves_leave_unexplained() -> None:
+    """By hand: the slope is (2 + 2) / (6 · 2/3) = 1, so 0.5, -1 and 0.5 are left of the scores."""
+    last, curves = np.array([-0.5, -1.0, 1.5]), np.array([-1.0, 0.0, 1.0])
+    smoothed = smoothing.smooth(scores_of(last, curves))
+    weight = 0.75 * 4 / 5.5
+    assert smoothed.scores.level_scores[:, 0] == pytest.approx(last + weight * (curves - last))
+    assert smoothed.doubt == pytest.approx(weight**2 * 1.5 / 2)
+
+
 def test_equal_and_unknown_curves_leave_scores_to_the_bit() -> None:
     last = np.random.default_rng(0).normal(size=20)
     for curves in (last, np.full(20, np.nan), np.full(20, 3.0)):
