@@ -162,6 +162,12 @@ def test_the_cheapest_to_make_again_goes_first() -> None:
     assert dropped(past, 9) == (["0-4", "0-5", "1-9"], True)  # the best of the best stays
 
 
+def test_only_the_training_after_the_checkpoint_before_is_made_again() -> None:
+    done = Status.COMPLETED
+    past = history_of((2, done, {4: 10, 5: 10}), (3, done, {1: 10}), (9, done, {10: 10}))
+    assert dropped(past, 30) == (["0-5"], False)  # 2 seconds, where the first of 1 took 3
+
+
 @given(
     st.lists(
         st.tuples(
@@ -249,6 +255,19 @@ def test_a_birth_stays_while_its_child_may_go_on(
     past.trials[1].replicas.append(replace(child, index=1, status=sibling, birth=None))
     needed = needed_by_children(past, past.trials[0].replicas[0])
     assert needed == ({"0-9"} if stays else set())
+
+
+@pytest.mark.parametrize(
+    ("own", "stays"), [({}, True), ({10: 10}, True), ({10: 10, 11: 10}, False)]
+)
+def test_a_birth_stays_until_its_child_has_two_checkpoints_of_its_own(
+    own: dict[int, int], stays: bool
+) -> None:
+    past = history_of((1, Status.COMPLETED, {9: 10}), (1, Status.RUNNING, own))
+    parent = past.trials[0].replicas[0]
+    birth = ParentCheckpoint(0, 0, 9.0, parent.checkpoints["0-9"])
+    past.trials[1].replicas[0].birth = birth
+    assert needed_by_children(past, parent) == ({"0-9"} if stays else set())
 
 
 def test_all_trials_are_ranked_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,7 +232,7 @@ class FullDisk:
         return self.write(*arguments)
 
 
-@pytest.mark.parametrize("refused", [{2, 3}, {5}, {5, 6}])
+@pytest.mark.parametrize("refused", [{2, 3}, {5}, {5, 6}, {1, 3, 5}])
 def test_a_refused_checkpoint_costs_nothing_but_itself(
     refused: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
