@@ -364,6 +364,18 @@ def test_noise_explores_by_itself_and_is_another_in_each_row() -> None:
     trainer.stop()
 
 
+def test_importance_weights_make_up_for_priorities_more_and_more_with_the_steps() -> None:
+    beta = {"prioritized_replay_beta": 0.0, "prioritized_replay_beta_annealing_timesteps": 128}
+    trainer = make({"prioritized_replay": True, **beta})
+    assert isinstance(trainer.replay, PrioritizedReplay)
+    for power in (0.5, 1.0):
+        trainer.train()  # 64 steps
+        rows = trainer.replay.sample(32)
+        shares = trainer.replay.get_state()["shares"][rows["indices"]]
+        np.testing.assert_allclose(rows["weights"], (shares.min() / shares) ** power, rtol=1e-4)
+    trainer.stop()
+
+
 # ---- checkpoints --------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Minibatches and batches of few rows: with normalised advantages, too, the actor learns."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
+from trainables.learners.fused.ppo import FusedLearner
+from trainables.learners.standardizing import LEAST_ROWS
 from trainables.trainer.trainer import Trainer
 
 LSTM = {"model": {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 1, "hidden": [4]}}
@@ -79,12 +82,18 @@ def test_single_gradients_of_few_rows_move_the_actor(
     trainer.stop()
 
 
-def test_a_minibatch_of_many_rows_is_standardised_by_itself() -> None:
-    trainer = PPO({**FEW, "learner": "torch", "rollout_fragment_length": 32})
+@pytest.mark.parametrize("rows", [LEAST_ROWS, 32])
+@pytest.mark.parametrize("learner", ["torch", "fused"])
+def test_a_minibatch_of_many_rows_is_standardised_by_itself(learner: str, rows: int) -> None:
+    trainer = PPO({**FEW, "learner": learner, "rollout_fragment_length": rows})
     (sample,) = trainer.workers.sample()
     batch = trainer.learning_rows(sample.fragments)
-    columns = {name: torch.from_numpy(one) for name, one in batch.columns().items()}
-    loss, _ = trainer.loss(columns)
-    other, _ = trainer.loss({**columns, "advantages": columns["advantages"] * 9 + 5})
-    assert loss.item() == pytest.approx(other.item(), abs=1e-4)
+    losses = []
+    for one in (batch, replace(batch, advantages=batch.advantages * 9 + 5)):
+        if isinstance(trainer.learner, FusedLearner):
+            losses.append(float(trainer.learner.gradient(trainer.learner.columns(one))[0]))
+        else:
+            columns = {name: torch.from_numpy(column) for name, column in one.columns().items()}
+            losses.append(trainer.loss(columns)[0].item())
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
     trainer.stop()

@@ -165,6 +165,16 @@ def test_updates_a_round_and_the_share_that_targets_go_are_as_set(
     trainer.stop()
 
 
+def test_the_rate_of_the_critics_falls_as_that_of_the_actor_does() -> None:
+    falling = {"lr": 1e-3, "critic_lr": 4e-3, "lr_schedule": "linear", "schedule_timesteps": 256}
+    trainer = make("sac", falling)
+    assert trainer.critic_learning_rate == pytest.approx(4e-3)
+    trainer.train()  # 64 of these steps
+    assert trainer.learning_rate == pytest.approx(0.75e-3)
+    assert trainer.critic_learning_rate == pytest.approx(3e-3)
+    trainer.stop()
+
+
 @pytest.mark.parametrize("warm_up", [{"random_timesteps": 10_000}, {"random_timesteps": None}])
 def test_evaluation_is_greedy_and_the_warm_up_even(kind: str, warm_up: dict[str, Any]) -> None:
     explored = {**KINDS[kind][1].get("exploration_config", {}), **warm_up}

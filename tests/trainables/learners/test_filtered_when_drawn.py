@@ -308,11 +308,21 @@ def test_a_reward_is_stored_as_it_is_and_scaled_when_it_is_drawn(
     assert last.dtype == np.float32
 
 
-def test_sums_over_several_steps_are_scaled_alike_and_clipped_step_by_step() -> None:
+def test_sums_over_several_steps_are_scaled_alike_and_clipped_step_by_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gamma = 0.9
     trainer = make(DQN, normalize_rewards=True, n_step=3, gamma=gamma)
+    filter_rows, weights = trainer.filter_rows, set[float]()
+
+    def noted(rows: Mapping[str, Any], weight: float = 1.0) -> Any:
+        weights.add(weight)
+        return filter_rows(rows, weight)
+
+    monkeypatch.setattr(trainer, "filter_rows", noted)
     trainer.train()
     weight = 1 + gamma + gamma**2
+    assert weights == {trainer.n_step.weight}
     assert trainer.n_step.weight == pytest.approx(weight)
     sums = {round(one, 5) for one in rows_of(trainer)["rewards"].tolist()}
     assert sums == {1.0, round(1 + gamma, 5), round(weight, 5)}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from tests.support.kernels import kernel
 from tests.support.trainers import differences
@@ -314,6 +315,17 @@ def test_epochs_end_at_the_bound_of_the_divergence() -> None:
         learn(make(policy, of), batch_of(layout), of)
         steps = policy.get_state()["optimizer"]["actor.0.bias"]["step"]
         assert steps == math.ceil(100 / 24)
+
+
+def test_each_epoch_is_held_against_the_bound_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, of = LAYOUTS["discrete"], settings(target_kl=0.1)
+    learner, divergences = ours(make_policy(layout), of), itertools.chain([0.0] * 5, [0.15] * 99)
+
+    def step(*_: object) -> tuple[NDArray[Any], float]:
+        return np.array([0.0, 0.0, 0.0, next(divergences), 0.0]), 0.0
+
+    monkeypatch.setattr(learner, "step", step)
+    assert learn(learner, batch_of(layout), of)["kl"] == pytest.approx(0.075)  # of two epochs
 
 
 # ---- one state -------------------------------------------------------------------------------

@@ -232,6 +232,16 @@ def test_priorities_come_back_to_the_bit() -> None:
         first.set_state(ReplayBuffer(300, 11).get_state())
 
 
+def test_after_a_restore_a_new_row_counts_as_much_as_the_largest_error_ever() -> None:
+    first, again = (PrioritizedReplay(4, seed, BY_ERROR) for seed in (13, 14))
+    first.add(numbered(0, 3))
+    first.prioritize(np.arange(3), np.full(3, 81.0))
+    first.prioritize(np.arange(3), np.full(3, 9.0))
+    again.set_state(first.get_state())
+    again.add(numbered(3, 1))
+    assert again.get_state()["shares"].tolist() == pytest.approx([3.0, 3.0, 3.0, 9.0])
+
+
 def steps(
     rewards: list[float], t: list[int], terminated: str = "", truncated: str = "", valid: str = ""
 ) -> dict[str, Any]:

@@ -241,14 +241,21 @@ def test_B10_a_restored_group_goes_on_until_a_rank_dies(resumed: Runs) -> None:
 
 
 @pytest.fixture
-def alone() -> Iterator[Rank]:
-    """A rank in this process, the only one of its group."""
-    trainer = make({"train_batch_size": None})
+def alone(request: pytest.FixtureRequest) -> Iterator[Rank]:
+    """A rank in this process, the only one of its group; a parameter has further settings."""
+    trainer = make({"train_batch_size": None, **getattr(request, "param", {})})
     rank = Rank(replace(trainer.worker_spec(), learner=trainer.learner_spec()))
     rank.sync(trainer.policy.model.weights(), filters_.synchronise(trainer.filters, []))
     yield rank
     rank.close()
     trainer.stop()
+
+
+@pytest.mark.parametrize("alone", [{"target_kl": 1e-4}], indirect=True)
+def test_B9_a_target_kl_ends_the_epochs_of_ranks(alone: Rank) -> None:
+    alone.sample_and_learn(48, 20, 16, ("advantages",), 0.05)
+    steps = {int(one["step"]) for one in alone.policy.get_state()["optimizer"].values()}
+    assert max(steps) < 60  # 20 epochs of 3 minibatches
 
 
 def test_B9_a_batch_of_another_size_is_out_of_step(alone: Rank) -> None:
