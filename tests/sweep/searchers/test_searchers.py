@@ -26,6 +26,7 @@ from sweep.history.trial import Trial
 from sweep.searchers import Request, cmaes, tpe
 from sweep.searchers._shared import evolution, study
 from sweep.searchers._shared.evolution import Generations
+from sweep.searchers._shared.kernels import Density, Points
 from sweep.searchers._shared.study import AsComplete, SamplerView, WithRungs
 from sweep.spec.space import Space
 from sweep.testing import check_kills
@@ -469,3 +470,18 @@ def test_a_decision_copies_no_trials_and_a_searcher_finds_those_beside_it_behind
     assert len(known) == 9 + len(created)
     with pytest.raises(IndexError):
         known[12]
+
+
+def test_bohb_estimates_good_and_bad_settings_each_from_enough_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes, fit_to = list[int](), Density.fit_to
+
+    def noted(points: Points, counts: tuple[int, ...]) -> Density:
+        sizes.append(len(points))
+        return fit_to(points, counts)
+
+    monkeypatch.setattr(Density, "fit_to", noted)
+    Search("bohb", MIXED, options={"random_fraction": 0.0, "min_points": 5}).run(12)
+    assert sizes
+    assert min(sizes) == 5
