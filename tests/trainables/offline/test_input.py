@@ -219,6 +219,22 @@ def test_K7_a_window_shuffles_and_gives_each_batch_once(tmp_path: Path) -> None:
     assert sorted([*seen, *window]) == list(range(20))
 
 
+def test_K7_each_batch_of_a_window_may_be_the_next(tmp_path: Path) -> None:
+    path = written(tmp_path, *({**LINE, "rewards": [float(i)] * 4} for i in range(9)))
+    streams = (np.random.default_rng(seed) for seed in range(60))
+    firsts = (Shuffled(JsonReader([path], rows()), 5, stream).next() for stream in streams)
+    assert {int(first["rewards"][0]) for first in firsts} == set(range(5))
+
+
+def test_lines_are_counted_in_each_file_anew(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(f"{json.dumps(LINE)}\n" * 3)
+    (tmp_path / "b.json").write_text(f"{json.dumps(LINE)}\n[]\n")
+    reader = JsonReader(find_files("input", str(tmp_path)), rows())
+    with pytest.raises(StoredDataError, match=r"b\.json:2: "):
+        for _ in range(5):
+            reader.next()
+
+
 @pytest.mark.parametrize("kind", ["files", "shuffled", "mixed", "n_step", "sac", "td3"])
 def test_a_restored_trial_reads_on_exactly_where_it_was(
     kind: str, data: Path, tmp_path: Path
