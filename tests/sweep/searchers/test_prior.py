@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from sweep.core.errors import UsageError
-from sweep.history.events import Created
+from sweep.history.events import Created, EarlierSweep, RankedSettings, Status
 from sweep.searchers._shared.prior import games
-from sweep.searchers._shared.prior.mixture import LEAST, ORIGIN
+from sweep.searchers._shared.prior.mixture import LEAST, ORIGIN, prior_share
 from sweep.searchers._shared.prior.model import Model
+from sweep.searchers._shared.prior.sources import SweepsPrior
+from sweep.spec.space import Space
 from sweep.testing import CurvePoint, SimulationResult, check_kills, simulate
+from tests.support.trials import trial
 
 SPEC: Mapping[str, Any] = {
     "trainable": "ppo",
@@ -106,6 +109,25 @@ def test_a_prior_that_proposes_the_worst_costs_at_most_a_fifth_of_the_steps(
         trials = simulate({**spec, "seed": seed}, curve).history.trials
         of_prior = sum(trial.iteration for trial in trials if trial.origin == ORIGIN)
         assert 0 < of_prior <= 0.2 * sum(trial.iteration for trial in trials)
+
+
+def test_a_prior_is_judged_by_the_best_third_of_the_trials_that_have_ended() -> None:
+    """Of its two trials one is among the best two of six, as is one of the searcher's four."""
+    ended = [trial(n, Status.COMPLETED, [9.0 - n]) for n in range(6)]
+    for one in (ended[0], ended[2]):
+        one.origin = ORIGIN
+    running = [trial(n, Status.RUNNING) for n in range(6, 12)]
+    rates = (2 + 1) / (3 + 2), (1 + 1) / (3 + 4)
+    assert prior_share([*ended, *running]) == pytest.approx(rates[0] / sum(rates))
+
+
+def test_the_best_third_of_an_earlier_sweep_is_proposed_again() -> None:
+    space = Space.parse({"x": {"randint": [1, 20]}})
+    ranked = tuple(RankedSettings(100 + rank, rank, {"x": rank}) for rank in range(1, 10))
+    prior = SweepsPrior((EarlierSweep("before", 9, ranked),), space)
+    streams = (np.random.default_rng(seed) for seed in range(10))
+    again = [point for stream in streams for point in prior.sample_best(space, stream)]
+    assert {point.searched["x"] for point in again} == {1, 2, 3}
 
 
 def test_proposals_of_a_prior_are_equal_over_kills() -> None:

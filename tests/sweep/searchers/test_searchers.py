@@ -12,7 +12,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.samplers._tpe.sampler import _split_trials
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 from scipy.stats import qmc
 
@@ -25,8 +25,10 @@ from sweep.history.events import Closed, End, Goal, HoldChanged, Opened, Row, St
 from sweep.history.trial import Trial
 from sweep.searchers import Request, cmaes, tpe
 from sweep.searchers._shared import evolution, study
+from sweep.searchers._shared.changes import Changes
 from sweep.searchers._shared.evolution import Generations
 from sweep.searchers._shared.kernels import Density, Points
+from sweep.searchers._shared.ranking import Ranking
 from sweep.searchers._shared.study import AsComplete, SamplerView, WithRungs
 from sweep.spec.space import Space
 from sweep.testing import check_kills
@@ -227,6 +229,26 @@ def test_the_cached_study_is_the_one_that_is_built_anew() -> None:
     made.record(HoldChanged(3, UserHold.PAUSE))  # by which the trial's newest event stays the same
     assert cache.update(asking(made), view) == [3]
     assert len(cache.update(replace(asking(made), touched=None), view)) == len(made.proposals)
+
+
+def test_trials_that_no_ledger_has_yet_are_read_again() -> None:
+    made, changes = Search("random", MIXED).run(4), Changes()
+    beside = Trial.new(4, dict(made.proposals[0]), {}, made.objective)
+    request = asking(made, [*made.history.trials, beside])
+    assert changes.update(request) == [0, 1, 2, 3, 4]
+    assert changes.update(request) == [4]
+
+
+def test_of_pruned_trials_the_one_that_came_farther_is_the_better() -> None:
+    pruned = [{1: 9.0}, {1: 8.0, 3: 1.0}, {1: 8.0, 3: 2.0}]
+    frozen = [
+        *(create_trial(state=TrialState.PRUNED, intermediate_values=rungs) for rungs in pruned),
+        create_trial(value=0.0),
+        create_trial(state=TrialState.FAIL),
+    ]
+    ranking = Ranking()
+    ranking.update(frozen, range(5), 1.0)
+    assert ranking.best(9) == [3, 2, 1, 0]
 
 
 # ---- evolution ------------------------------------------------------------------------------
