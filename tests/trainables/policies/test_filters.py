@@ -78,6 +78,15 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return_and_clippe
             running = 0.0
 
 
+def test_a_reward_that_belongs_to_no_transition_changes_neither_return_nor_statistics() -> None:
+    scaler = RewardScaler(2, gamma=0.5, stat=MeanStdFilter((), 10.0, center=False))
+    going = np.zeros(2, dtype=np.bool_)
+    scaler.count(np.array([1.0, 2.0]), going)
+    scaler.count(np.array([4.0, 100.0]), going, np.array([False, True]))
+    assert scaler.returns.tolist() == [4.5, 2.0]
+    assert (scaler.stat.row_count, float(scaler.stat.mean)) == (3, 2.5)
+
+
 def shapeless(shape: tuple[int, ...]) -> int:
     """What it gives is not a filter."""
     return len(shape)

@@ -166,6 +166,15 @@ def test_B13_a_given_state_is_adopted_and_what_was_seen_since_the_flush_is_kept(
     assert worker.get_filters()["observation"]["count"] == 1
 
 
+def test_B13_what_was_seen_after_the_checkpoint_is_not_sent_after_a_restore(
+    worker: RolloutWorker,
+) -> None:
+    state = worker.get_state()
+    observed(worker).count(np.ones((3, 4), dtype=np.float32))
+    worker.set_state(state)
+    assert worker.get_filters()["observation"]["count"] == 0
+
+
 def test_B13_a_state_without_one_of_the_filters_is_refused(worker: RolloutWorker) -> None:
     with pytest.raises(WorkerError, match=r"worker 0 has no state for its filter.*observation"):
         worker.sync_filters({"reward": worker._filters["reward"].get_state()})
