@@ -42,9 +42,9 @@ def config(kind: str) -> dict[str, Any]:
     }
 
 
-def collected(kind: str) -> tuple[LanePPO, Lane, Any]:
+def collected(kind: str, **more: Any) -> tuple[LanePPO, Lane, Any]:
     """A lane after its first fragment, and the fragment's ticks."""
-    trainer = PPO({**config(kind), "lanes": 1}, TrialContext(seed=3))
+    trainer = PPO({**config(kind), "lanes": 1, **more}, TrialContext(seed=3))
     assert isinstance(trainer, LanePPO)
     lane = trainer.as_lane_state()
     keys = jax.random.split(jax.random.key(5), 3)
@@ -83,6 +83,25 @@ def test_one_step_of_the_same_rows_is_torchs(kind: str) -> None:
     assert float(norm) == pytest.approx(told["grad_norm"], rel=TOLERANCE)
     for one_ in (trainer, plain):
         one_.stop()
+
+
+@pytest.mark.slow
+def test_a_round_ends_after_an_epoch_whose_mean_divergence_is_beyond_its_bound() -> None:
+    trainer, lane, ticks = collected("choices", sgd_minibatch_size=16)
+    shape, settings = trainer.shape, trainer.lane_settings()
+    rates = Rates(*(column[0] for column in trainer.rates()))
+    rows = rows_of(shape, settings, lane.learnt.weights, ticks)
+
+    def learnt(epochs: int, target_kl: float) -> tuple[list[float], float]:
+        own = settings._replace(epochs=np.int32(epochs), target_kl=np.float32(target_kl))
+        after, stats, *_ = learn(shape, own, rates, lane, rows, jax.random.key(7))
+        weight = np.asarray(after.learnt.weights["actor.0.bias"])
+        return weight.tolist(), float(stats[program.STATS.index("kl")])
+
+    first, divergence = learnt(1, np.inf)
+    assert learnt(2, 0.5 * divergence)[0] == first
+    assert learnt(2, 1.5 * divergence)[0] != first
+    trainer.stop()
 
 
 def _tensor(array: Any) -> Any:
