@@ -1,4 +1,5 @@
 import copy
+from collections import deque
 from typing import Any
 
 import gymnasium
@@ -9,6 +10,7 @@ from tests.support.trainers import make
 from trainables.envs.exactness.measuring import measure
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.state.capture import capture, restore
+from trainables.errors import EnvError
 
 HERE = "tests.support.environments"
 EXACT = [
@@ -34,6 +36,42 @@ def test_environments_of_plain_attributes_are_exact(env: str) -> None:
 
 def test_the_native_vector_environment_is_exact() -> None:
     assert level("CartPole-v1", native_vector_env=True) == "A"
+
+
+class DrawsFromItsParts(gymnasium.Env[Any, Any]):
+    """Rewards are drawn from one of several spaces, which a list and a deque contain."""
+
+    observation_space = gymnasium.spaces.Discrete(1000)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, parts: int = 2) -> None:
+        self.parts = [gymnasium.spaces.Discrete(1000) for _ in range(parts)]
+        self.queue = deque([gymnasium.spaces.Discrete(1000)])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        for part in (*self.parts, *self.queue):
+            part.seed(seed)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return 0, float(self.parts[0].sample() + self.queue[0].sample()), False, False, {}
+
+
+def test_spaces_in_lists_and_deques_draw_on_where_they_were_saved() -> None:
+    original, restored = DrawsFromItsParts(), DrawsFromItsParts()
+    original.reset(seed=1)
+    original.step(0)
+    restored.reset(seed=2)
+    restore(restored, copy.deepcopy(capture(original)))
+    assert [original.step(0)[1] for _ in range(5)] == [restored.step(0)[1] for _ in range(5)]
+    assert restored.parts[1] == gymnasium.spaces.Discrete(1000)
+
+
+def test_a_space_without_a_counterpart_in_the_new_environment_is_refused() -> None:
+    saved = capture(DrawsFromItsParts(parts=3))
+    with pytest.raises(EnvError, match="has a space that the environment made anew lacks"):
+        restore(DrawsFromItsParts(parts=2), saved)
 
 
 def test_an_environment_with_hidden_state_is_found_out() -> None:

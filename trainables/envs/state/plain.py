@@ -15,6 +15,7 @@ from gymnasium import spaces
 from trainables.core import rng
 from trainables.envs.spaces.leaves import inner
 from trainables.envs.state import mujoco
+from trainables.errors import EnvError
 
 #: Largest nesting depth.
 MAX_DEPTH = 16
@@ -70,7 +71,10 @@ def _encode_container(value: Any, depth: int) -> Encoded:
     kind = type(value)
     if kind in (list, tuple, set):
         items = sorted(value, key=repr) if kind is set else value
-        return [kind.__name__, [encode(item, depth) for item in items]]
+        encoded = [encode(item, depth) for item in items]
+        if kind is set and any(item[0] in _IN_PLACE for item in encoded):
+            raise NotPlainError  # its items have no order by which `decode` could find them
+        return [kind.__name__, encoded]
     if kind is dict:
         return ["dict", [[encode(k, depth), encode(v, depth)] for k, v in value.items()]]
     if isinstance(value, collections.deque):
@@ -104,8 +108,8 @@ def decode(encoded: Encoded, current: Any) -> Any:
     """Return the value that `encode` was given.
 
     Generators, spaces and simulations are restored in place in `current`, the attribute's present
-    value, which is then returned. Raises EnvError if `current` is another MuJoCo model than was
-    encoded.
+    value, which is then returned; those in a container, in the items of `current`. Raises EnvError
+    if `current` is another MuJoCo model than was encoded, or has no such space or simulation.
     """
     kind, data = encoded
     if kind == "plain":
@@ -113,18 +117,32 @@ def decode(encoded: Encoded, current: Any) -> Any:
     if kind == "generator":
         return _decode_generator(data, current)
     if kind in _IN_PLACE:
+        if current is None:
+            problem = f"its state has a {kind} that the environment made anew lacks"
+            advice = "keep such objects in attributes, or in lists whose length does not change"
+            raise EnvError(f"environment: {problem}; {advice}")
         _IN_PLACE[kind](current, data)
         return current
     if kind == "dict":
         before = current if isinstance(current, dict) else {}
         pairs = ((decode(key, None), value) for key, value in data)
         return {key: decode(value, before.get(key)) for key, value in pairs}
+    if kind == "deque":
+        longest, items = data
+        return collections.deque(_decode_all(items, current), maxlen=longest)
+    if kind in _SEQUENCES:
+        return _SEQUENCES[kind](_decode_all(data, current))
     return _DECODERS[kind](data)
 
 
-def _decode_all(items: list[Encoded]) -> list[Any]:
-    """Return the values that `encode` was given, from a list of its results [kind, data]."""
-    return [decode(item, None) for item in items]
+def _decode_all(items: list[Encoded], current: Any) -> list[Any]:
+    """Return the values that `encode` was given, from a list of its results [kind, data].
+
+    If `current` is a sequence of as many items, each value is restored in place in its item.
+    """
+    is_paired = isinstance(current, list | tuple | collections.deque) and len(current) == len(items)
+    before = current if is_paired else [None] * len(items)
+    return [decode(item, now) for item, now in zip(items, before, strict=True)]
 
 
 def _decode_generator(state: Mapping[str, Any], current: Any) -> Any:
@@ -155,11 +173,9 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "scalar": lambda d: np.asarray(d)[()],
     "array": np.array,
     "letters": lambda d: np.frombuffer(d[2], dtype=d[0]).reshape(d[1]).copy(),
-    "list": _decode_all,
-    "tuple": lambda d: tuple(_decode_all(d)),
-    "set": lambda d: set(_decode_all(d)),
-    "deque": lambda d: collections.deque(_decode_all(d[1]), maxlen=d[0]),
 }
+#: Kind → type of a container, made from the list of its items.
+_SEQUENCES: Mapping[str, Callable[[list[Any]], Any]] = {"list": list, "tuple": tuple, "set": set}
 
 
 def fingerprint(value: Any) -> str:
