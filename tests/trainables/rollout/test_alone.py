@@ -1,5 +1,6 @@
 """A rollout worker by itself: an environment, policies written by hand, and batches."""
 
+import copy
 import re
 import runpy
 from pathlib import Path
@@ -15,7 +16,9 @@ from tests.support.environments import Counting
 from tests.support.external import CartPole
 from trainables import PolicyEvaluator, RolloutWorker
 from trainables.algorithms.ppo import PPO
+from trainables.envs.make import checked_spaces
 from trainables.errors import ConfigError, WorkerError
+from trainables.policies.acting.inference import InferencePolicy
 from trainables.rollout.agents.worker import MultiAgentBatch
 
 PAGE = (Path(__file__).parents[3] / "docs/rollouts.md").read_text(encoding="utf-8")
@@ -182,6 +185,29 @@ def test_W20_a_policy_that_learns_plays_by_its_actor() -> None:
     assert batch["values"] == pytest.approx(values, rel=1e-4)
     worker.close()
     trainer.stop()
+
+
+class LogsChoices(Draws):
+    """Takes action 1 and returns a log-probability, as the learning policies do."""
+
+    def compute_actions(self, obs_batch: Any, *_: Any, **more: Any) -> Any:
+        return np.ones(len(obs_batch), int), [], {"logp": np.zeros(len(obs_batch))}
+
+
+def test_a_policy_by_hand_has_no_likelihoods_of_given_actions_and_can_be_copied() -> None:
+    worker = RolloutWorker(cartpole, LogsChoices, rollout_fragment_length=5)
+    assert (worker.sample()["logp"] == 0.0).all()
+    actor = copy.deepcopy(worker.get_policy())
+    assert actor is not None
+    rows, memory = np.zeros((2, 4), np.float32), actor.initial_memory(2)
+    with pytest.raises(ConfigError, match=r"policy: 'LogsChoices' .*make_actor\(\)"):
+        actor.likelihood(rows, memory, np.ones(2, int))
+    noted: list[Any] = []
+    spaces_ = checked_spaces(worker.spec.environment, *worker.envs.own_spaces)
+    plays = InferencePolicy(actor, spaces_, worker._sampler.connectors)
+    plays.act_each(rows, memory, [None] * 2, lambda *decision: noted.append(decision))
+    assert [(int(action), outputs()) for _, _, action, _, outputs in noted] == [(1, {})] * 2
+    worker.close()
 
 
 class Odd(Draws):

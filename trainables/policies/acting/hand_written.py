@@ -117,6 +117,7 @@ class HandWritten(Actor):
         self._accepts_all_keywords = any(one.kind is one.VAR_KEYWORD for one in takes)
         self._parameter_names = {one.name for one in takes}
         self._accepts_state = len([one for one in takes if one.kind in _POSITIONAL_KINDS]) > 1
+        self._layers = []  # the base class restores them in a copy
 
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
@@ -141,6 +142,14 @@ class HandWritten(Actor):
         asked = [self.ask(observations[one], memory[one]) for one in rows]
         actions = np.concatenate([one.actions for one in asked])
         return actions, np.concatenate([one.memory for one in asked])
+
+    def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
+        """Raise ConfigError, since a policy written by hand has no networks that could be run.
+
+        So do `values` and `likelihood`, which need its outputs.
+        """
+        allowed = "a policy with make_actor(), for its values or the probabilities of given actions"
+        raise ConfigError("policy", type(self.policy).__name__, allowed, "compute_actions has none")
 
     def ask(self, observations: NDArray[Any], memory: Array) -> Acted:
         """Call the user's `compute_actions` for N filtered observations and states (N, M).
