@@ -244,11 +244,12 @@ class Trainer(TrainingLoop):
 
         Raises:
             ConfigError: there is no such policy, the names or shapes are not this policy's, or a
-                number is not finite. This policy is unchanged and no worker is sent anything, but
-                policies before it in `weights` are loaded here.
+                number is not finite. No policy is changed, here or in a worker.
         """
         for pid, one in weights.items():
-            self.member(pid).load_weights_here(one, pid)
+            self.member(pid).require_weights(one, pid)
+        for pid, one in weights.items():
+            self.member(pid).policy.load_weights(one)
         self.broadcast()
 
     def compute_gradients(

@@ -296,6 +296,10 @@ def test_B6_B15_weights_bring_global_variables_along() -> None:
     assert differences(worker.get_weights(), local(one).get_weights()) == []
     worker.set_weights(worker.get_weights())
     assert worker.get_global_vars() == {"timestep": 5}
+    with pytest.raises(ConfigError, match="one of default_policy"):
+        worker.set_weights({DEFAULT_POLICY_ID: {}, "nobody": {}}, {"timestep": 6})
+    assert differences(worker.get_weights(), local(one).get_weights()) == []
+    assert worker.get_global_vars() == {"timestep": 5}
     one.stop()
     other.stop()
 

@@ -17,6 +17,8 @@ from trainables.algorithms.sac import SAC
 from trainables.errors import ConfigError
 from trainables.rollout.agents.worker import MultiAgentBatch
 from trainables.rollout.callbacks import Callbacks
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_set import LocalWorkers
 from trainables.trainer.multi_agent.trainer import multi_agent_class
 from trainables.trainer.trainer import Trainer
 
@@ -35,7 +37,12 @@ def made(
     return algorithm({**config, **(SMALL if algorithm is PPO else WITHOUT_SGD), **more})
 
 
-def numbers(trainer: Trainer) -> dict[str, dict[str, Any]]:
+def local(trainer: Trainer) -> RolloutWorker:
+    assert isinstance(trainer.workers, LocalWorkers)
+    return trainer.workers.worker
+
+
+def numbers(trainer: Trainer | RolloutWorker) -> dict[str, dict[str, Any]]:
     weights = trainer.get_weights()
     return {pid: {k: v.tolist() for k, v in one.items()} for pid, one in weights.items()}
 
@@ -269,6 +276,32 @@ def test_policies_are_reached_by_their_names(tmp_path: Path) -> None:
     }
     trainer.stop()
     other.stop()
+
+
+def test_weights_of_which_one_does_not_fit_change_no_policy() -> None:
+    trainer, other = made(EACH), made(EACH, seed=7)
+    worker = local(trainer)
+    before, workers_before = numbers(trainer), numbers(worker)
+    fits = {"left": other.get_weights(["left"])["left"]}
+    for misfit in ({"right": {}}, {"nobody": {}}):
+        with pytest.raises(ConfigError):
+            trainer.set_weights({**fits, **misfit})
+    assert numbers(trainer) == before
+    with pytest.raises(ConfigError, match="one of brief, left, right"):
+        worker.set_weights({**fits, "nobody": {}})
+    assert numbers(worker) == workers_before
+    trainer.stop()
+    other.stop()
+
+
+def test_a_worker_stores_weights_for_its_only_policy_under_its_name() -> None:
+    trainer = made()
+    worker = local(trainer)
+    zeros = {name: one * 0 for name, one in trainer.get_weights()["shared"].items()}
+    worker.set_weights({"": zeros})
+    assert list(worker.get_weights()) == ["shared"]
+    assert not any(one.any() for one in worker.get_weights()["shared"].values())
+    trainer.stop()
 
 
 def test_T21_T22_a_model_comes_and_goes_by_its_policys_name(tmp_path: Path) -> None:

@@ -354,11 +354,13 @@ class AgentsWorker(RolloutWorker):
     ) -> None:
         """Load weights (policy → weights); set the global variables unless they are None.
 
-        Policies that are not named keep theirs. Raises ConfigError if there is no such policy.
+        Policies that are not named keep theirs. Raises ConfigError if there is no such policy;
+        nothing is changed.
         """
-        for pid, one in weights.items():
-            self._actors[name_of_policy(self._actors, pid)].load(one)
-        known: dict[str, Any] = {**self._weights, **weights}
+        by_name = {name_of_policy(self._actors, pid): one for pid, one in weights.items()}
+        for pid, one in by_name.items():
+            self._actors[pid].load(one)
+        known: dict[str, Any] = {**self._weights, **by_name}
         self._weights = known
         if global_vars is not None:
             self.set_global_vars(global_vars)

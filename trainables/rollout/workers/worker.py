@@ -429,10 +429,11 @@ class RolloutWorker:
     ) -> None:
         """Load weights (policy → weights); set the global variables unless they are None.
 
-        They hold until the trainer's next `sync`. Raises ConfigError for an unknown policy.
+        They hold until the trainer's next `sync`. Raises ConfigError for an unknown policy; nothing
+        is changed then.
         """
-        for pid, one in weights.items():
-            name_of_policy(self.policies, pid)  # raises ConfigError for an unknown one
+        by_name = {name_of_policy(self.policies, pid): one for pid, one in weights.items()}
+        for one in by_name.values():
             self._weights = one
             self._actor.load(one)
         if global_vars is not None:

@@ -287,10 +287,18 @@ class Collector(Algorithm):
             ConfigError: the names or shapes are not this policy's, or a number is not finite;
                 nothing is changed.
         """
+        self.require_weights(weights, policy_id)
+        self.policy.load_weights(weights)
+
+    def require_weights(self, weights: Weights, policy_id: str) -> None:
+        """Raise ConfigError unless these could be the weights of this trainer's policy.
+
+        Names and shapes must be the policy's, and all numbers finite. `policy_id` names the policy
+        in the error.
+        """
         if problem := policy_files.find_mismatch(weights, self.policy.weights()):
             allowed = "this policy's weights"
             raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
-        self.policy.load_weights(weights)
 
     @staticmethod
     def _log_batch_size(settings: TrainerConfig) -> None:
