@@ -58,15 +58,10 @@ class PolicySpec(NamedTuple):
     policy_class: Any
     """Class of the policy."""
     observation_space: Space[Any] | None = None
-    """Observation space of the policy's agents; None to use the environment's.
-
-    It is read only with several agents and together with `action_space`.
-    """
+    """Observation space of the policy's agents, as the environment declares it; None to use that of
+    the environment, or of the first agent mapped to the policy."""
     action_space: Space[Any] | None = None
-    """Action space of the policy's agents; None to use the environment's.
-
-    It is read only with several agents and together with `observation_space`.
-    """
+    """Action space of the policy's agents, as the environment declares it; None as above."""
     config: Mapping[str, Any] | None = None
     """Settings of this policy, which override the common ones; None for the common ones."""
 
@@ -182,9 +177,18 @@ class RolloutWorker(worker.RolloutWorker):
         """Make the policy for the environments' spaces; return a sampler that acts with it.
 
         Sets `spec`, which then has the policy's actor, and the worker's weights to the policy's.
-        Raises ConfigError if no policy can use the spaces, or the class does not fit.
+        Raises ConfigError if no policy can use the spaces, the caller gave other ones, or the class
+        does not fit.
         """
         of = checked_spaces(spec.environment, *self.envs.own_spaces)
+        given = self._given[DEFAULT_POLICY_ID]
+        for name, space, its in (
+            ("observation_space", given.observation_space, of.raw),
+            ("action_space", given.action_space, of.action),
+        ):
+            if space is not None and space != its:
+                allowed = f"None, or the environment's: {its}"
+                raise ConfigError(f"policy.{name}", space, allowed)
         actor = self._make_actor(DEFAULT_POLICY_ID, of)
         self.spec = replace(spec, make_actor=lambda: actor)
         sampler = super()._make_sampler(self.spec)
@@ -289,21 +293,26 @@ def _policy_spaces(
     agents: Mapping[str, EnvSpaces],
     mapping: Binding,
 ) -> EnvSpaces:
-    """Return a policy's spaces: its `spec`'s if it has both, else those of its first agent.
+    """Return a policy's spaces: those of its `spec`, and those that it lacks of its first agent.
 
     `agents` is agent → spaces; the policy's agents are those to which `mapping` assigns it. Raises
     ConfigError if the spec lacks a space and there is no such agent, or if no policy can use the
     spec's spaces.
     """
-    if spec.observation_space is not None and spec.action_space is not None:
-        return checked_spaces(environment, spec.observation_space, spec.action_space)
+    observation, action = spec.observation_space, spec.action_space
+    if observation is not None and action is not None:
+        return checked_spaces(environment, observation, action)
     candidates = [
         of for agent, of in agents.items() if mapping(agent, stream_outside_episodes(agent)) == pid
     ]
     if not candidates:
         allowed = "(class, observation space, action space, settings)"
-        raise ConfigError(f"policy.{pid}", "a class alone", allowed, "no agent declares its spaces")
-    return candidates[0]
+        has_one = observation is not None or action is not None
+        given = "one space alone" if has_one else "a class alone"
+        raise ConfigError(f"policy.{pid}", given, allowed, "no agent declares its spaces")
+    its = candidates[0]
+    own = its.raw if observation is None else observation, its.action if action is None else action
+    return checked_spaces(environment, *own)
 
 
 def _constant(actor: Actor) -> Callable[[], Actor]:

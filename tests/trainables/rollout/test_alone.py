@@ -262,12 +262,39 @@ def test_W20_what_cannot_be_is_refused(policy: Any, more: dict[str, Any], words:
         RolloutWorker(cartpole, policy, **more)
 
 
+@pytest.mark.parametrize("place", ["observation_space", "action_space"])
+def test_a_policy_for_one_agent_has_the_environments_spaces(place: str) -> None:
+    env = cartpole({})
+    its = {"observation_space": env.observation_space, "action_space": env.action_space}
+    RolloutWorker(cartpole, (Draws, *its.values())).close()
+    other = {**its, place: spaces.Discrete(7)}
+    with pytest.raises(ConfigError, match=rf"policy\.{place}: Discrete\(7\) is not allowed"):
+        RolloutWorker(cartpole, (Draws, *other.values()))
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_policy_with_one_space_of_its_own_gets_the_other_of_its_agent(place: int) -> None:
+    def made(size: int) -> RolloutWorker:
+        own = [Draws, None, None]
+        own[place] = spaces.Discrete(size)  # type: ignore[call-overload]
+        return RolloutWorker(lambda _: Targets(), {"a": own}, rollout_fragment_length=8)
+
+    fits = made(3)
+    assert fits.sample().env_steps == 8  # type: ignore[attr-defined]
+    fits.close()
+    with pytest.raises(ConfigError, match=r"the policy sees .*Discrete\(4\)"):
+        made(4)
+
+
 def test_W20_what_several_policies_cannot_be_is_refused() -> None:
     made: dict[str, Any] = {"env_creator": lambda _: Targets()}
     with pytest.raises(ConfigError, match="sample_async: True is not allowed"):
         RolloutWorker(**made, policy={"a": Draws}, sample_async=True)
     with pytest.raises(ConfigError, match="no agent declares its spaces"):
         RolloutWorker(**made, policy={"a": Draws, "b": Draws}, policy_mapping_fn=lambda _: "a")
+    alone = {"a": Draws, "b": (Draws, spaces.Discrete(3))}
+    with pytest.raises(ConfigError, match="'one space alone' is not allowed"):
+        RolloutWorker(**made, policy=alone, policy_mapping_fn=lambda _: "a")
     with pytest.raises(ConfigError, match="multiagent"):
         RolloutWorker(**made, policy=Draws)
     with pytest.raises(ConfigError, match="this one calls"):

@@ -283,7 +283,8 @@ def test_weights_of_which_one_does_not_fit_change_no_policy() -> None:
     worker = local(trainer)
     before, workers_before = numbers(trainer), numbers(worker)
     fits = {"left": other.get_weights(["left"])["left"]}
-    for misfit in ({"right": {}}, {"nobody": {}}):
+    misfits: list[dict[str, Any]] = [{"right": {}}, {"nobody": {}}]
+    for misfit in misfits:
         with pytest.raises(ConfigError):
             trainer.set_weights({**fits, **misfit})
     assert numbers(trainer) == before
