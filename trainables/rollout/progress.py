@@ -82,11 +82,13 @@ class PerfStats:
     def add_deciding(self, seconds: float, ticks: int) -> None:
         """Add to the policy's time `seconds` that served the latest `ticks` steps together.
 
-        Log-probabilities and values of many steps may be computed at once. A moving average gets
-        the seconds of one step.
+        Log-probabilities and values of many steps may be computed at once. In a moving average each
+        of these steps counts its share of the seconds, as if it had been given to `add`.
         """
-        whole = self._coefficient is None
-        self._sums[PARTS.index("inference")] += seconds if whole else seconds / ticks
+        if self._coefficient is not None:
+            earlier = (1.0 - self._coefficient) ** ticks if self._ticks > ticks else 0.0
+            seconds *= (1.0 - earlier) / ticks
+        self._sums[PARTS.index("inference")] += seconds
 
     def add_rendering(self, seconds: float) -> None:
         """Add the seconds that rendering took in the latest step."""

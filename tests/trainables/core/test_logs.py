@@ -58,6 +58,20 @@ def test_E1_times_are_moving_averages_where_a_weight_is_set() -> None:
     assert stats.means()["mean_env_wait_ms"] == 0.0
 
 
+@pytest.mark.parametrize("coefficient", [None, 0.25, 1.0])
+def test_time_for_several_steps_together_counts_as_if_each_had_taken_its_share(
+    coefficient: float | None,
+) -> None:
+    config = PerfConfig(sampler_perf_stats_ema_coef=coefficient)
+    together, apart = PerfStats(config), PerfStats(config)
+    for ticks in (2, 3, 1):
+        for _ in range(ticks):
+            together.add(0.0, 1.0, 3.0, 4.0, 5.0)
+            apart.add(0.0, 1.0, 3.0 + ticks, 4.0 + ticks, 5.0 + ticks)
+        together.add_deciding(ticks * ticks, ticks)
+        assert together.means() == pytest.approx(apart.means())
+
+
 def test_K6_an_iteration_goes_on_until_it_has_so_many_steps() -> None:
     one, many = make(QUIET), make({**QUIET, "timesteps_per_iteration": 97})
     result = many.train()
