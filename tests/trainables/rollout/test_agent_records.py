@@ -1,5 +1,6 @@
 """What callbacks may ask an episode about its agents, wherever it is played."""
 
+import copy
 import itertools
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.errors import ConfigError
 from trainables.rollout.agents.worker import MultiAgentBatch
+from trainables.rollout.episodes.agent_records import AgentRecords
 
 MEMORY: dict[str, Any] = {
     "use_lstm": True,
@@ -36,6 +38,17 @@ SEVERAL: dict[str, Any] = {
     "sgd_minibatch_size": 16,
     "evaluation_num_episodes": 2,
 }
+
+
+def test_a_copy_knows_which_agents_have_ended_but_no_outputs() -> None:
+    records = AgentRecords()
+    records.note_observation("left", np.zeros(2))
+    records.note_decision("left", np.array(1), np.ones(3), {"logp": -1.0})
+    records.note_end("left")
+    copied = copy.deepcopy(records)
+    assert copied.get_records()["left"]["is_over"]
+    assert copied.last_pi_info_for("left") == {}
+    assert records.last_pi_info_for("left") == {"logp": -1.0}
 
 
 class Asks(Callbacks):

@@ -5,7 +5,7 @@ then those of the connectors, as `trainables.policies.acting.inference` lays it 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -122,14 +122,8 @@ class AgentRecords:
         self._records: dict[str, AgentRecord] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for a copy or another process, without the policies.
-
-        Records are copied without the policies' outputs and without `is_over`.
-        """
-        records = {
-            agent: AgentRecord(one.latest, one.info, one.actions, one.rewards, one.memory)
-            for agent, one in self._records.items()
-        }
+        """Return the attributes for a copy or another process, without policies and outputs."""
+        records = {agent: replace(one, outputs=None) for agent, one in self._records.items()}
         return {**vars(self), "_episode_policies": None, "_records": records}
 
     # ---- questions of callbacks ------------------------------------------------------------------
