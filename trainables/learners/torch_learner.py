@@ -113,6 +113,8 @@ class TorchLearner:
         loss or gradient is NaN or infinite, unless the policy checks its steps later.
         """
         if self._graphs is not None:
+            # Ranks learn on the CPU (`data_parallel` refuses `num_gpus`), so with graphs there is
+            # one learner: the share is 1, and no minibatch is empty.
             found = self._graphs.run("step", self._captured, {**minibatch, "rate": rate})
             return found["stats"], found["norm"]
         if len(minibatch["actions"]):
