@@ -13,8 +13,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.connectors import Connectors
 from trainables.errors import WorkerError
-from trainables.policies.acting.actor import REAL, Column
+from trainables.policies.acting.actor import REAL, Actor, Column
+from trainables.policies.filters import NoFilter
 from trainables.rollout.episodes.episode import Trajectory
 from trainables.rollout.episodes.metrics import RolloutMetrics
 
@@ -239,23 +242,39 @@ NOT_COLUMNS = ("declared", "last")
 """Fields of a fragment that are not columns."""
 
 
-def requested_columns(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Column]:
-    """Return name → (shape, dtype) of a row for the requested columns with these names.
+def new_fragment(
+    steps: int,
+    num_envs: int,
+    actor: Actor,
+    spaces_: EnvSpaces,
+    connectors: Connectors,
+    requested: frozenset[str],
+    unfiltered: bool,
+) -> Fragment:
+    """Return a fragment of zeros (`steps`, `num_envs`) with an actor's and the requested columns.
 
-    Args:
-        like: ``observations``, ``actions`` and ``memory`` → (shape, dtype) of a row, for columns
-            that have the form of one of them.
+    A filter makes float32 of an image's bytes, otherwise observations keep their type; they have
+    that of the filter's input if they are `unfiltered`. All rows are valid.
 
     Raises:
-        WorkerError: a name that no sampler writes.
+        WorkerError: a requested column that no sampler writes.
     """
-    if unknown := sorted(names - REQUESTABLE.keys()):
+    if unknown := sorted(requested - REQUESTABLE.keys()):
         raise WorkerError(
             f"columns: {', '.join(unknown)} cannot be requested from a worker; available are "
             f"{', '.join(REQUESTABLE)}"
         )
-    asked = {name: REQUESTABLE[name] for name in sorted(names)}
-    return {name: like[one] if isinstance(one, str) else one for name, one in asked.items()}
+    whole = isinstance(connectors.filter, NoFilter)
+    observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
+    if unfiltered:
+        observed = connectors.given_dtype
+    observation, layout = (spaces_.observation_shape, observed), spaces_.layout
+    action, memory = (layout.shape, layout.dtype), ((actor.memory_size,), np.dtype(np.float32))
+    like = {"observations": observation, "actions": action, "memory": memory}
+    asked = {name: REQUESTABLE[name] for name in sorted(requested)}
+    columns = {name: like[one] if isinstance(one, str) else one for name, one in asked.items()}
+    declared = {**actor.in_fragments, **columns}
+    return Fragment.allocate(steps, num_envs, observation, action, declared)
 
 
 @dataclass(frozen=True)

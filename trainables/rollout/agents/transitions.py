@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
-from trainables.policies.acting.actor import Acted, Actor, Column
-from trainables.policies.filters import NoFilter, RewardScaler
-from trainables.rollout.batch import Fragment, requested_columns
+from trainables.policies.acting.actor import Acted, Actor
+from trainables.policies.filters import RewardScaler
+from trainables.rollout.batch import Fragment, new_fragment
 from trainables.rollout.config import clipped
 
 Array = NDArray[Any]
@@ -240,17 +240,8 @@ class Transitions:
 
     def _empty_fragment(self, length: int, lanes: int) -> Fragment:
         """Return a fragment (length, lanes) in which no row is a transition."""
-        whole = isinstance(self._connectors.filter, NoFilter)
-        observed = self._spaces.observation_dtype if whole else np.dtype(np.float32)
-        if self._unfiltered:
-            observed = self._connectors.given_dtype
-        observation: Column = self._spaces.observation_shape, observed
-        layout = self._spaces.layout
-        action = layout.shape, layout.dtype
-        memory = (self._actor.memory_size,), np.dtype(np.float32)
-        like = {"observations": observation, "actions": action, "memory": memory}
-        declared = {**self._actor.in_fragments, **requested_columns(self._requested, like)}
-        fragment = Fragment.allocate(length, lanes, observation, action, declared)
+        of = self._actor, self._spaces, self._connectors
+        fragment = new_fragment(length, lanes, *of, self._requested, self._unfiltered)
         fragment.valid[:], fragment.autoreset[:] = False, True
         return fragment
 

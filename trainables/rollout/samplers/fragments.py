@@ -28,11 +28,10 @@ from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.filters import (
     Filter,
     MeanStdFilter,
-    NoFilter,
     RewardScaler,
     is_filtering,
 )
-from trainables.rollout.batch import Fragment, requested_columns
+from trainables.rollout.batch import Fragment, new_fragment
 from trainables.rollout.config import SamplingConfig, clipped
 from trainables.rollout.episodes.agent_records import EpisodePolicies
 from trainables.rollout.episodes.episode import Episode, EpisodeTracker, Trajectory
@@ -430,20 +429,9 @@ class Sampler:
         return [self._new_fragment(size, spaces_) for _ in range(rounds)]
 
     def _new_fragment(self, steps: int, spaces_: EnvSpaces) -> Fragment:
-        """Allocate a fragment of `steps` steps of all environments with all requested columns.
-
-        A filter makes float32 of an image's bytes, otherwise observations keep their type.
-        """
-        whole = isinstance(self._filter, NoFilter)
-        observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
-        if self._stores_unfiltered:
-            observed = self.connectors.given_dtype
-        observation, layout = (spaces_.observation_shape, observed), spaces_.layout
-        action, real = (layout.shape, layout.dtype), np.dtype(np.float32)
-        memory = (self.actor.memory_size,), real
-        like = {"observations": observation, "actions": action, "memory": memory}
-        declared = {**self.actor.in_fragments, **requested_columns(self._requested, like)}
-        return Fragment.allocate(steps, self.envs.count, observation, action, declared)
+        """Allocate a fragment of `steps` steps of all environments with all requested columns."""
+        of = self.actor, spaces_, self.connectors
+        return new_fragment(steps, self.envs.count, *of, self._requested, self._unfiltered)
 
     def _recent_rows(self) -> Array:
         """Return the latest raw observations of this `sample`, (≤ 64, *S), the newest last."""
