@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies.acting.distributions import NO_CHOICE, choice_grid
+from trainables.policies.acting.distributions import HALF_LOG_2PI, NO_CHOICE, choice_grid
 
 Array = NDArray[Any]
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Choices:

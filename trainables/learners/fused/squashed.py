@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.policies.acting.distributions import HALF_LOG_2PI
 from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP
 from trainables.policies.exploration.actions import LEAST_VARIANCE
 
 Array = NDArray[Any]
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 LOG_2 = math.log(2.0)
 
 

@@ -6,6 +6,7 @@ differ (N, G). Columns are independent, so that their log-probabilities add up. 
 the largest number of choices of a column.
 """
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -17,7 +18,8 @@ from trainables.envs.spaces.actions import ActionLayout
 
 Array = NDArray[np.float32]
 Actions = NDArray[np.int64] | NDArray[np.float32]
-LOG_2PI = float(np.log(2.0 * np.pi))
+LOG_2PI = math.log(2.0 * math.pi)
+HALF_LOG_2PI = 0.5 * LOG_2PI
 #: Lower bound of an exponential draw, whose logarithm must be finite.
 SMALLEST = np.finfo(np.float32).tiny
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
@@ -193,7 +195,7 @@ def draw_reals(
     it, since it has the deviations already.
     """
     if stream is None:
-        highest = np.add.reduce(-log_std - np.float32(0.5 * LOG_2PI), axis=-1)
+        highest = np.add.reduce(-log_std - np.float32(HALF_LOG_2PI), axis=-1)
         return means, np.full(len(means), highest, dtype=np.float32)
     if isinstance(stream, PredrawnReals):
         away, logp = stream.next()
@@ -204,5 +206,5 @@ def draw_reals(
 
 def _scale_noise(noise: Array, log_std: Array) -> tuple[Array, Array]:
     """Scale standard normal noise (…, G) by `log_std`; return it and log-probabilities (…,)."""
-    each = -0.5 * np.square(noise) - log_std - np.float32(0.5 * LOG_2PI)
+    each = -0.5 * np.square(noise) - log_std - np.float32(HALF_LOG_2PI)
     return np.exp(log_std) * noise, np.add.reduce(each, axis=-1)

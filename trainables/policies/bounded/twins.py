@@ -20,11 +20,12 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.connectors import Connectors
 from trainables.policies.acting.actor import Actor
+from trainables.policies.acting.distributions import HALF_LOG_2PI
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP, Bounds
 from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.policies.learning.layers import activate, as_float32, perceptron
-from trainables.policies.learning.networks import HALF_LOG_2PI, ActorCritic, Networks
+from trainables.policies.learning.networks import ActorCritic, Networks
 from trainables.policies.learning.torch_policy import ActorCriticPolicy, TorchPolicy
 
 

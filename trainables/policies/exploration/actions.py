@@ -16,6 +16,7 @@ from trainables.core.settings import Settings
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.policies.acting.distributions import (
+    HALF_LOG_2PI,
     LOG_2PI,
     NO_CHOICE,
     Actions,
@@ -100,7 +101,7 @@ class StochasticSampling:
             chosen = actions[:, self._choices].astype(np.int64)[..., None]
             logp += np.take_along_axis(log_softmax(logits), chosen, axis=-1).sum(axis=(1, 2))
         away = (actions[:, self._reals] - head[:, self._layout.logits :]) / np.exp(log_std)
-        each = -0.5 * np.square(away) - log_std - np.float32(0.5 * LOG_2PI)
+        each = -0.5 * np.square(away) - log_std - np.float32(HALF_LOG_2PI)
         return logp + np.asarray(each.sum(axis=1), dtype=np.float32)
 
     def _draw_mixed(

@@ -7,7 +7,6 @@ a policy with a memory (Huang et al. 2022). The gain of the initial weights is 0
 head and 1 in the value's.
 """
 
-import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies.acting.distributions import NO_CHOICE, choice_grid
+from trainables.policies.acting.distributions import HALF_LOG_2PI, NO_CHOICE, choice_grid
 from trainables.policies.architecture import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, Architecture
 from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.policies.learning.layers import (
@@ -29,8 +28,6 @@ from trainables.policies.learning.layers import (
     perceptron,
     unit_pixels,
 )
-
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Evaluated(NamedTuple):
