@@ -428,7 +428,7 @@ class StateDependentNoise(BoundedExploration):
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: GaussianPolicyConfig) -> None:
         super().__init__(layout, limits, config)
-        self._matrices = NoiseMatrices(config.sample_freq)
+        self._matrices: NoiseMatrices = NoiseMatrices(config.sample_freq)
 
     def means(self, head: Array) -> Array:
         """Return the means (N, K) before they are squashed, clipped to ±`MEAN_CLIP`."""
@@ -444,24 +444,6 @@ class StateDependentNoise(BoundedExploration):
         noise = self._matrices.noise(head[:, self._width :], log_std, stream)
         tried: Array = np.tanh(self.means(head) + noise)
         return tried
-
-    def begin(self, count: int) -> None:
-        """Prepare for `count` environments, whose rows are then given step by step.
-
-        All of them get new random matrices in the next step.
-        """
-        self._matrices.begin(count)
-
-    def get_state(self) -> dict[str, Any]:
-        """Return copies of the random ``matrices`` (N, H, K) and their ``ages`` (N,), in steps.
-
-        The dict is empty before `begin`.
-        """
-        return self._matrices.get_state()
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`; an empty one changes nothing."""
-        self._matrices.set_state(state)
 
 
 def make_bounded_actor(

@@ -45,6 +45,8 @@ class StochasticSampling:
     def __init__(self, layout: ActionLayout, noise: ParameterNoise | None = None) -> None:
         self.parameter_noise = noise
         """Noise on the weights while exploring, or None."""
+        self._matrices: NoiseMatrices | None = None
+        """Matrices of noise that depends on the state, which subclasses set; None without it."""
         self._layout = layout
         self._grid, self._absent_choices = choice_grid(layout)
         self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
@@ -137,8 +139,8 @@ class StochasticSampling:
         A sampler calls it once, so that noise can continue from step to step. Earlier noise is
         dropped. Nothing is to be done for actions drawn independently.
         """
-        if self.parameter_noise:
-            self.parameter_noise.begin(count)
+        if noise := self._continuing_noise():
+            noise.begin(count)
 
     def ended(self, rows: NDArray[np.bool_]) -> None:
         """Renew parameter noise where `rows` (N,) is True: environments whose episode ended.
@@ -150,12 +152,17 @@ class StochasticSampling:
 
     def get_state(self) -> dict[str, Any]:
         """Return the noise that continues from step to step, as plain data; empty without any."""
-        return self.parameter_noise.get_state() if self.parameter_noise else {}
+        noise = self._continuing_noise()
+        return noise.get_state() if noise else {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`; does nothing without parameter noise."""
-        if self.parameter_noise:
-            self.parameter_noise.set_state(state)
+        """Restore a state of `get_state`; does nothing without such noise."""
+        if noise := self._continuing_noise():
+            noise.set_state(state)
+
+    def _continuing_noise(self) -> "ParameterNoise | NoiseMatrices | None":
+        """Return the noise that continues from step to step; None without any."""
+        return self.parameter_noise or self._matrices
 
 
 class PredictedStdSampling(StochasticSampling):
@@ -331,7 +338,7 @@ class StateDependentSampling(StochasticSampling):
         if layout.choice_columns:
             allowed = "StochasticSampling for actions with choices, to which no noise is added"
             raise ConfigError("exploration_config.type", "StateDependentNoise", allowed)
-        self._matrices = NoiseMatrices(every)
+        self._matrices: NoiseMatrices = NoiseMatrices(every)
 
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
@@ -348,24 +355,6 @@ class StateDependentSampling(StochasticSampling):
             return means, logp
         noise = self._matrices.noise(units, log_std, stream)
         return means + noise, logp - 0.5 * np.add.reduce(np.square(noise) / variance, axis=1)
-
-    def begin(self, count: int) -> None:
-        """Prepare for `count` environments, whose rows are then given to `draw` step by step.
-
-        All of them get new random matrices in the next step.
-        """
-        self._matrices.begin(count)
-
-    def get_state(self) -> dict[str, Any]:
-        """Return copies of the random ``matrices`` (N, H, G) and their ``ages`` (N,), in steps.
-
-        The dict is empty before `begin`.
-        """
-        return self._matrices.get_state()
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `get_state`; an empty one changes nothing."""
-        self._matrices.set_state(state)
 
 
 class EpsilonGreedyConfig(ParameterNoiseConfig):
