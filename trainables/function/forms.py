@@ -27,7 +27,7 @@ from typing import Any
 from trainables.core.results import named_result
 from trainables.errors import printable
 from trainables.function import objectives
-from trainables.function.objectives import innermost
+from trainables.function.objectives import plain_function
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[
     functions are replaced in its modules (`_redirect_ray`); it is returned itself, as is any other
     function. `ours` are the functions to report with.
     """
-    if inspect.isgeneratorfunction(innermost(function)):
+    if inspect.isgeneratorfunction(plain_function(function)):
         return functools.partial(_run_generator, function, ours)
     if objectives.is_objective(function):
         return functools.partial(_run_objective, function, ours)
-    inner = innermost(function)
+    inner = plain_function(function)
     if late := _imports_ray(getattr(inner, "__code__", None)):
         with contextlib.suppress(ImportError):  # the function meets the error itself
             importlib.import_module("ray.tune")
@@ -82,7 +82,7 @@ def signature_problem(function: Callable[..., Any]) -> str:
     try:
         inspect.signature(function).bind({})
     except TypeError:
-        name = getattr(innermost(function), "__name__", type(function).__name__)
+        name = getattr(plain_function(function), "__name__", type(function).__name__)
         parameters = ", ".join(inspect.signature(function).parameters)
         found = f"takes ({parameters})" if parameters else "takes no argument"
         return f"{printable(name)}() {found}; expected one, the settings: def {name}(config)"
@@ -215,7 +215,7 @@ def missing_packages(function: Any) -> list[str]:
     Each is text with its place, ``'package' (file.py:12)``. Imports inside ``try`` or ``if`` do not
     count. Returns [] if the source cannot be read.
     """
-    inner = innermost(function)
+    inner = plain_function(function)
     try:
         lines, first = inspect.getsourcelines(inner)
         tree = ast.parse(textwrap.dedent("".join(lines)))

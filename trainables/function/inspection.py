@@ -83,14 +83,14 @@ def is_own(module: str) -> bool:
 def names_in(part: Any) -> set[str]:
     """Return the global names and attributes that a function, or a class's methods, use.
 
-    Those of inner functions are included.
+    Those of inner functions are included. The set is empty for a callable without Python code.
     """
     if isinstance(part, type):
         methods = [m for m in vars(part).values() if isinstance(m, FunctionType)]
         return set().union(*(names_in(method) for method in methods))
-    names, waiting = set[str](), [part.__code__]
+    names, waiting = set[str](), [getattr(part, "__code__", None)]
     while waiting:
-        code: CodeType = waiting.pop()
-        names |= set(code.co_names)
-        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        if isinstance(code := waiting.pop(), CodeType):
+            names |= set(code.co_names)
+            waiting += code.co_consts
     return names

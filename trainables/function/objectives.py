@@ -12,17 +12,17 @@
 `run` runs one with the settings of a trial. Optuna itself is not imported here.
 """
 
-import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from trainables.core.results import named_result
 from trainables.errors import TrainableError, shorten
+from trainables.function.inspection import innermost, names_in
 
 #: A range or choice with at most as many values is explored value by value.
 FEW = 32
@@ -43,13 +43,12 @@ def is_objective(function: Any) -> bool:
     return len(needed) == 1 and needed[0].name in _PARAMETERS
 
 
-def innermost(function: Any) -> Any:
+def plain_function(function: Any) -> Any:
     """Return the plain function behind a partial, a method or a callable object.
 
     Returns other objects unchanged.
     """
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = innermost(function)
     if not isinstance(function, FunctionType):
         called = getattr(function, "__func__", None) or vars(type(function)).get("__call__")
         return called if isinstance(called, FunctionType) else function
@@ -58,7 +57,7 @@ def innermost(function: Any) -> Any:
 
 def name_of(function: Any) -> str:
     """Return the name of an objective as messages show it, such as ``objective()``."""
-    name = getattr(innermost(function), "__name__", "")
+    name = getattr(plain_function(function), "__name__", "")
     return f"{name}()" if name.isidentifier() else "the objective"
 
 
@@ -354,7 +353,7 @@ def run_objective(
     If it raised TrialPruned, that is None after a report, since what was reported stands, and a
     result in which the metric is NaN before the first report.
     """
-    asks = "should_prune" in _names_in(innermost(function))
+    asks = "should_prune" in names_in(plain_function(function))
     trial = Trial(config, number, name_of(function), report, names, ends if asks else ())
     try:
         return trial.result(function(trial))
@@ -369,15 +368,4 @@ def never_saves(function: Any) -> bool:
 
     Optuna's ``report`` takes no checkpoint.
     """
-    return "get_checkpoint" not in _names_in(innermost(function))
-
-
-def _names_in(function: Any) -> set[str]:
-    """Return the names of attributes and globals that a function and its inner functions use."""
-    code, names = getattr(function, "__code__", None), set[str]()
-    waiting = [code]
-    while waiting:
-        if isinstance(code := waiting.pop(), CodeType):
-            names |= set(code.co_names)
-            waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
-    return names
+    return "get_checkpoint" not in names_in(plain_function(function))

@@ -186,7 +186,7 @@ def _source_lines(function: Any) -> tuple[str, list[str]]:
 
     They are from Python's cache of lines, since a notebook's source is not on the disk.
     """
-    code = getattr(objectives.innermost(function), "__code__", None)
+    code = getattr(objectives.plain_function(function), "__code__", None)
     file = getattr(code, "co_filename", "")
     return file, linecache.getlines(file) if file else []
 
