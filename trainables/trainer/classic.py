@@ -4,18 +4,12 @@ The module also lists the names of all results, so that a misspelt one is found 
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
+from typing import Any
 
 from trainables.core.results import OF_EVERY_RESULT, TRAINERS_OWN
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.trainer.config import TrainerConfig, has_policies
 
-if TYPE_CHECKING:
-    pass
-
-Array = NDArray[Any]
 #: First parts of the names that only results with `classic_results` have.
 RESULTS = (
     *("info", "sampler_results"),

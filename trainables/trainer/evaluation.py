@@ -35,13 +35,6 @@ from trainables.rollout.media.recording import Viewer, find_viewer
 from trainables.rollout.media.video import SUFFIX, VideoFile, is_installed
 from trainables.trainer.config import TrainerConfig
 
-# -------------------------------------------------------------------------------------------------
-# Videos of evaluations: episodes that have been played are played once more and drawn.
-#
-# So recording does not change an evaluation: weights and seed determine an episode, and another
-# environment is drawn. Callbacks, which may influence an episode, are called both times. A file
-# that exists is not written again.
-
 
 def evaluation_plan(settings: TrainerConfig) -> Plan:
     """Return how evaluations are played: environment, exploration and number of environments.
@@ -123,6 +116,8 @@ class PeriodicEvaluation:
         written to `folder`; those that exist are not written again. `timesteps` is the number of
         environment steps of training so far.
         """
+        # Weights and seed determine an episode, and another environment is drawn, so recording
+        # does not change an evaluation.
         of = self._settings
         drawn, fps = self._rendering_plan(timesteps)
         seed = self.seed(max(1, iteration))

@@ -16,6 +16,7 @@ from pydantic import Field
 from trainables.checkpoint import disk
 from trainables.core.logs import LogConfig, OneTimeLog, set_level
 from trainables.core.settings import Section
+from trainables.envs.external.polled import AGENT
 from trainables.errors import ConfigError
 from trainables.offline.writer import Output
 from trainables.policies.policy import Policy
@@ -114,8 +115,6 @@ class EpisodeRecord:
 
 
 Columns = Mapping[str, NDArray[Any]]
-AGENT = "agent0"
-"""Name of the only agent."""
 
 
 class Reporter:

@@ -100,11 +100,7 @@ class Check:
             self._sure[""] = 0
 
     def _compare(self, name: str) -> Iterator[tuple[str, StoredRun | None]]:
-        """Yield a text for each difference of the run `name`.
-
-        The second value is the run if sending all events again would not repair the difference,
-        else None.
-        """
+        """Yield the differences of the run `name`, as `differences` does for all."""
         runs = self._runs.get(name, [])
         if not runs:
             yield "has no run", None
