@@ -300,17 +300,17 @@ class _Settings:
         return True
 
     def _take_normalize(self, value: Any) -> bool:
-        """Set `observation_filter` and `normalize_rewards` as in ``VecNormalize``; return true.
+        """Set `observation_filter` and `normalize_rewards` as in ``VecNormalize``.
 
         The value is a boolean, or the keywords of ``VecNormalize`` as a mapping or Python code.
-        Nothing is set if it is false or cannot be read.
+        Nothing is set if it is false or None. Returns false if it cannot be read.
         """
-        said = value
-        if isinstance(value, str):
-            said = _literal(value)
-        chosen = said if isinstance(said, Mapping) else {}
-        if not said:
+        said = _literal(value) if isinstance(value, str) else value
+        if said is False or value is None:
             return True
+        chosen = {} if said is True else said
+        if not isinstance(chosen, Mapping):
+            return False
         if chosen.get("norm_obs", True):
             self.config["observation_filter"] = "MeanStdFilter"
         if chosen.get("norm_reward", True):
@@ -461,18 +461,19 @@ def _literal(text: str) -> Any:
     """Return the value of Python code like ``dict(net_arch=[64], activation_fn=nn.ReLU)``.
 
     Nothing is executed; a name such as ``nn.ReLU`` becomes a text. Returns None if the code is more
-    than literals, dicts and names.
+    than literals, dicts and names, or nests too deep.
     """
     try:
         return _evaluate(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
 
 
 def _evaluate(node: ast.expr) -> Any:
     """Return the value of parsed Python code; a name such as ``nn.ReLU`` becomes a text.
 
-    Raises ValueError if the code is neither a literal, a dict nor a name.
+    Raises ValueError if the code is neither a literal, a dict nor a name, and TypeError if a key of
+    a dict is a list or dict.
     """
     match node:
         case ast.Call(func=ast.Name("dict"), args=[]):
