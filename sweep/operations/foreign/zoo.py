@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.core import plugins
-from sweep.core.errors import UnknownName, UsageError
+from sweep.core.errors import BadConfig, UnknownName, UsageError
 from sweep.spec import foreign
 from trainables.core import legacy_names
 from trainables.core.legacy_names import Renamed
@@ -90,19 +90,22 @@ def convert(
     `raw` maps environments to hyperparameters, or algorithms to such mappings; `env` and
     `algorithm` choose of them, None if there is only one or the name of the `file` says it. Returns
     the keys of a spec except its name, and notes for the user. The spec searches the learning rate
-    alone, from a fifth to five times the given one, which is tried first.
+    alone, from a fifth to five times the given one, which is tried first; the default replaces one
+    that cannot be read.
 
-    Raises UsageError if the algorithm is not supported, or no environment of the file is chosen.
+    Raises UsageError if the algorithm is not supported, no environment of the file is chosen, or
+    its ``n_timesteps`` is no number of steps.
     """
     kind, raw = _choose_algorithm(raw, file, algorithm)
     if kind not in _DEFAULTS:
         known = ", ".join(_DEFAULTS)
         raise UsageError(f"--algorithm: {kind} is not supported; choose one of {known}")
+    raw = {str(name): given for name, given in raw.items()}
     chosen = _choose_environment(raw, env)
     settings = _Settings(kind, {**_DEFAULTS[kind], **raw[chosen]})
     environment, note = _newest_version(env if env not in (None, chosen) else chosen)
     settings.notes += note
-    lr = float(settings.config.pop("lr"))
+    lr = float(settings.config.pop("lr", _DEFAULTS[kind]["learning_rate"]))
     steps = settings.steps
     keys = {
         "trials": _TRIALS,
@@ -155,7 +158,7 @@ def _choose_environment(raw: Mapping[str, Any], env: str | None) -> str:
     For an Atari game, this may be ``atari``. Raises UsageError if `env` is None and the file has
     several, UnknownName if it has no such environment.
     """
-    names = [str(name) for name in raw if "n_timesteps" in raw[name]]
+    names = [name for name in raw if "n_timesteps" in raw[name]]
     if env is None and len(names) == 1:
         return names[0]
     if env in names:
@@ -199,13 +202,14 @@ class _Settings:
     """The settings of our trainer for one environment's hyperparameters in the zoo.
 
     A method ``_take_KEY`` converts the key ``KEY``; any other is copied under our name for it.
+    Raises BadConfig if ``n_timesteps`` is no number of steps.
     """
 
     def __init__(self, kind: str, raw: Mapping[str, Any]) -> None:
         cls: Any = plugins.trainables().find(kind)
         self.known = known_keys(cls.config_class)
         self.given = dict(raw)
-        self.steps = int(float(raw["n_timesteps"]))
+        self.steps = _steps(raw["n_timesteps"])
         self.config: dict[str, Any] = dict(_PLAIN_DQN) if kind == "dqn" else {}
         self.notes: list[str] = []
         self._off_policy = "replay_batch_size" in self.known
@@ -225,7 +229,8 @@ class _Settings:
         or the algorithm has no such setting.
         """
         fragment = int(self.config.get("rollout_fragment_length", self.steps))
-        of_a_round = fragment * int(self.config.get("num_envs_per_worker", 1))
+        # A file may say 0, which the check of the new spec reports.
+        of_a_round = max(1, fragment * int(self.config.get("num_envs_per_worker", 1)))
         rounds = -(-self.steps // (_RESULTS * of_a_round))
         if rounds > 1 and _STEPS_PER_RESULT in self.known:
             self.config[_STEPS_PER_RESULT] = rounds * of_a_round
@@ -259,16 +264,16 @@ class _Settings:
 
         Returns false if the value is no number and no linear schedule.
         """
-        return self._take_with_schedule(value, "lr", "lr_schedule")
+        return self._set_with_schedule(value, "lr", "lr_schedule")
 
     def _take_clip_range(self, value: Any) -> bool:
         """Set `clip_param`, PPO's clip range, and its schedule.
 
         Returns false if the value is no number and no linear schedule, or without `clip_param`.
         """
-        return self._take_with_schedule(value, "clip_param", "clip_param_schedule")
+        return self._set_with_schedule(value, "clip_param", "clip_param_schedule")
 
-    def _take_with_schedule(self, value: Any, key: str, schedule: str) -> bool:
+    def _set_with_schedule(self, value: Any, key: str, schedule: str) -> bool:
         """Set `key` to a number, and `schedule` to ``linear`` for a value such as ``lin_0.0003``.
 
         Returns false if the value is neither, or our trainer does not have `key`.
@@ -288,7 +293,7 @@ class _Settings:
         sets nothing. Returns false if the trainer lacks the key, or the value cannot be read.
         """
         if not self._off_policy:
-            return self._take_with_schedule(value, "entropy_coeff", "entropy_coeff_schedule")
+            return self._set_with_schedule(value, "entropy_coeff", "entropy_coeff_schedule")
         if value == "auto":
             return True
         number = _number(str(value).removeprefix("auto_"))
@@ -361,19 +366,23 @@ class _Settings:
         """
         number = _number(value)
         if number is not None and number < 0:
-            number = (_number(self.given.get("train_freq")) or 1) * int(self.given.get("n_envs", 1))
+            steps, envs = map(_number, (self.given.get("train_freq"), self.given.get("n_envs")))
+            number = (steps or 1) * (envs or 1)
         if number is None:
             return False
         self.config["updates_per_step"] = int(number)
         return True
 
     def _take_target_update_interval(self, value: Any) -> bool:
-        """Set `target_network_update_freq`, the steps between two updates; always returns true.
+        """Set `target_network_update_freq`, the steps between two updates.
 
         Without ``tau`` in the file and the defaults, `tau` becomes None: the network is copied as a
-        whole.
+        whole. Returns false if the value is no number.
         """
-        self.config["target_network_update_freq"] = int(value)
+        number = _number(value)
+        if number is None:
+            return False
+        self.config["target_network_update_freq"] = int(number)
         if "tau" not in self.given:
             self.config["tau"] = None
         return True
@@ -381,17 +390,34 @@ class _Settings:
     def _take_exploration_fraction(self, value: Any) -> bool:
         """Set `epsilon_timesteps`, the steps over which epsilon falls: `value` of all steps.
 
-        Returns false if the algorithm has no exploration options.
+        Returns false if the value is no number, or the algorithm has no exploration options.
         """
-        return self._set_exploration(epsilon_timesteps=max(1, round(float(value) * self.steps)))
+        share = _number(value)
+        if share is None:
+            return False
+        return self._set_exploration(epsilon_timesteps=max(1, round(share * self.steps)))
 
     def _take_exploration_initial_eps(self, value: Any) -> bool:
-        """Set epsilon at the start. Returns false if the algorithm has no exploration options."""
-        return self._set_exploration(initial_epsilon=float(value))
+        """Set epsilon at the start.
+
+        Returns false if the value is no number, or the algorithm has no exploration options.
+        """
+        return self._set_epsilon("initial_epsilon", value)
 
     def _take_exploration_final_eps(self, value: Any) -> bool:
-        """Set epsilon at the end. Returns false if the algorithm has no exploration options."""
-        return self._set_exploration(final_epsilon=float(value))
+        """Set epsilon at the end.
+
+        Returns false if the value is no number, or the algorithm has no exploration options.
+        """
+        return self._set_epsilon("final_epsilon", value)
+
+    def _set_epsilon(self, key: str, value: Any) -> bool:
+        """Set a key of `exploration_config` to a number.
+
+        Returns false if the value is none, or the algorithm has no exploration options.
+        """
+        number = _number(value)
+        return number is not None and self._set_exploration(**{key: float(number)})
 
     def _take_noise_type(self, value: Any) -> bool:
         """Set `type` and `stddev` of `exploration_config`, 0.1 if the file has no deviation.
@@ -410,11 +436,9 @@ class _Settings:
 
     def _take_use_sde(self, value: Any) -> bool:
         """Set state-dependent exploration if requested. Returns false if the trainer lacks it."""
-        return not value or (
-            "target_noise" not in self.known and self._take_state_dependent_noise()
-        )
+        return not value or ("target_noise" not in self.known and self._set_state_dependent_noise())
 
-    def _take_state_dependent_noise(self) -> bool:
+    def _set_state_dependent_noise(self) -> bool:
         """Set state-dependent exploration noise, and after how many steps it is drawn again.
 
         Returns false for DQN and algorithms without exploration options.
@@ -437,6 +461,17 @@ class _Settings:
         """Return true if all wrappers are AtariWrapper, which our trainers include."""
         wrappers = value if isinstance(value, list) else [value]
         return all(str(one).endswith("AtariWrapper") for one in wrappers)
+
+
+def _steps(value: Any) -> int:
+    """Return the number of environment steps of ``n_timesteps``.
+
+    Raises BadConfig if the value is no number, or below 1.
+    """
+    number = _number(value)
+    if number is None or number < 1:
+        raise BadConfig("n_timesteps", value, "a number of environment steps, at least 1")
+    return int(number)
 
 
 def _number(value: Any) -> int | float | None:

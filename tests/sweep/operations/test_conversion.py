@@ -2,6 +2,7 @@
 
 import pytest
 
+from sweep.core.errors import BadConfig
 from sweep.operations.foreign import conversion
 
 
@@ -39,4 +40,40 @@ def test_a_normalization_that_cannot_be_read_is_reported(value: str) -> None:
 
 
 def test_python_code_that_nests_too_deep_is_reported() -> None:
-    assert convert_zoo(policy_kwargs=f"a{'.a' * 100_000}").notes[0].startswith("Not converted: pol")
+    assert convert_zoo(policy_kwargs=f"a{'.a' * 10_000}").notes[0].startswith("Not converted: pol")
+
+
+@pytest.mark.parametrize("value", ["'odd'", "[1, 2]", ".inf", "'1e400'"])
+def test_a_value_of_the_zoo_that_is_no_number_is_reported(value: str) -> None:
+    keys = [
+        *("learning_rate", "clip_range", "ent_coef", "n_steps", "n_envs", "train_freq"),
+        *("gradient_steps", "target_update_interval", "exploration_fraction"),
+        *("exploration_initial_eps", "exploration_final_eps", "with_schedule"),
+    ]
+    for algorithm in ("ppo", "dqn"):
+        converted = convert_zoo(algorithm, **dict.fromkeys(keys, value))
+        assert [key for key in keys if f"{key}: " not in converted.notes[0]] == []
+        assert len(converted.keys["space"]["lr"]["loguniform"]) == 2
+
+
+@pytest.mark.parametrize("value", ["'odd'", "[1, 2]", "null", ".inf", "0", "-5"])
+def test_a_number_of_steps_that_is_none_is_an_error_of_the_user(value: str) -> None:
+    with pytest.raises(BadConfig, match=r"n_timesteps: .* expected a number of environment steps"):
+        convert_zoo(n_timesteps=value)
+
+
+@pytest.mark.parametrize("key", ["n_steps", "n_envs", "train_freq"])
+def test_rounds_of_no_steps_are_left_to_the_check_of_the_spec(key: str) -> None:
+    config = convert_zoo(**{key: "0"}).keys["config"]
+    assert 0 in (config["rollout_fragment_length"], config["num_envs_per_worker"])
+
+
+def test_gradient_steps_per_step_need_no_number_of_environments() -> None:
+    converted = convert_zoo("dqn", gradient_steps="-1", train_freq="8", n_envs="odd")
+    assert converted.keys["config"]["updates_per_step"] == 8
+    assert converted.notes == ["Not converted: n_envs: 'odd'."]
+
+
+def test_an_environment_may_be_named_by_a_number() -> None:
+    converted = conversion.convert("7: {n_timesteps: 100}\n", "ppo.yml", "made")
+    assert converted.keys["config"]["env"] == "7"
