@@ -20,6 +20,9 @@ from trainables.errors import printable, shorten
 TRIALS, MOST_TRIALS = 20, 1000
 _SEARCHERS = {"random": "random", "grid": "grid", "bayes": "tpe"}
 _GOALS = {"minimize": "min", "maximize": "max"}
+#: Options of W&B's early termination that are counts → their defaults, and the largest count.
+_HYPERBAND = {"max_iter": 1, "min_iter": 1, "s": 2, "eta": 3}
+_MOST_COUNT = 10**9
 #: Keys of W&B that a spec does not need.
 _IGNORED_KEYS = frozenset({"project", "entity", "description", "name", "program", "controller"})
 
@@ -172,17 +175,19 @@ def _early_termination(raw: Any, notes: list[str]) -> dict[str, Any] | None:
 
     Remarks for the user are appended to `notes`.
     """
-    if not isinstance(raw, Mapping):
+    if raw is None:
         return None
-    if raw.get("type") != "hyperband":
-        notes.append(f"Not converted: early_terminate {shorten(dict(raw))}.")
+    given = raw if isinstance(raw, Mapping) else {}
+    counts = {**_HYPERBAND, **{key: given[key] for key in _HYPERBAND if key in given}}
+    if given.get("type") != "hyperband" or not all(map(_is_count, counts.values())):
+        notes.append(f"Not converted: early_terminate {shorten(raw)}.")
         return None
-    eta = raw.get("eta", 3)
-    if "max_iter" in raw:
-        longest = int(raw["max_iter"])
-        first = max(1, round(longest / eta ** int(raw.get("s", 2))))
+    eta = counts["eta"]
+    if "max_iter" in given:
+        longest = counts["max_iter"]
+        first = max(1, round(longest / eta ** min(counts["s"], 30)))  # 2 ** 30 > _MOST_COUNT
     else:
-        first = int(raw.get("min_iter", 1))
+        first = counts["min_iter"]
         longest = first * eta**5
         notes.append(f"A trial ends after {longest} results, its last rung (scheduler.max_t).")
     return {
@@ -192,3 +197,8 @@ def _early_termination(raw: Any, notes: list[str]) -> dict[str, Any] | None:
         "max_t": longest,
         "reduction_factor": eta,
     }
+
+
+def _is_count(value: object) -> bool:
+    """Return whether a value is a whole number from 1 to `_MOST_COUNT`."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_COUNT

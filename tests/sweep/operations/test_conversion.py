@@ -77,3 +77,48 @@ def test_gradient_steps_per_step_need_no_number_of_environments() -> None:
 def test_an_environment_may_be_named_by_a_number() -> None:
     converted = conversion.convert("7: {n_timesteps: 100}\n", "ppo.yml", "made")
     assert converted.keys["config"]["env"] == "7"
+
+
+def convert_wandb(early_terminate: str) -> conversion.Converted:
+    """Convert a sweep of W&B with this early termination, written in YAML."""
+    text = f"method: random\nparameters: {{lr: 0.1}}\nearly_terminate: {early_terminate}\n"
+    return conversion.convert(text, "wandb.yaml", "made")
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "last", "eta"),
+    [
+        ("max_iter: 27", 3, 27, 3),
+        ("max_iter: 27, s: 3, eta: 2", 3, 27, 2),
+        ("max_iter: 27, s: 1000", 1, 27, 3),
+        ("min_iter: 2", 2, 486, 3),
+    ],
+)
+def test_early_termination_becomes_asha(options: str, first: int, last: int, eta: int) -> None:
+    scheduler = convert_wandb(f"{{type: hyperband, {options}}}").keys["scheduler"]
+    assert scheduler == {
+        "name": "asha",
+        "type": "stopping",
+        "grace_period": first,
+        "max_t": last,
+        "reduction_factor": eta,
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("hyperband", "3", "{type: other}", "{type: [hyperband]}", "{type: hyperband, s: odd}"),
+        *("{type: hyperband, max_iter: odd}", "{type: hyperband, max_iter: .inf}"),
+        *("{type: hyperband, max_iter: 27, eta: odd}", "{type: hyperband, max_iter: 27, eta: 0}"),
+        *("{type: hyperband, min_iter: null}", "{type: hyperband, min_iter: 1e400}"),
+    ],
+)
+def test_early_termination_that_cannot_be_read_is_reported(given: str) -> None:
+    converted = convert_wandb(given)
+    assert "scheduler" not in converted.keys
+    assert converted.notes[-1].startswith("Not converted: early_terminate ")
+
+
+def test_no_early_termination_needs_no_note() -> None:
+    assert "early_terminate" not in " ".join(convert_wandb("null").notes)
