@@ -91,12 +91,13 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
     Raises:
         SweepLocked: a driver has the sweep.
         UsageError: the sweep's folder is a link.
-        StorageError: MLflow, database or disk reported an error, and the sweep still exists; or
-            only leftovers of it could not be deleted, which `clean_root` deletes later.
+        StorageError: MLflow, database, disk or object storage reported an error, and the sweep
+            still exists; or only leftovers of it could not be deleted, which `clean_root` deletes
+            later.
     """
     check_removable(folder)
     gone = folder.root / f".{folder.name}.removed-{secrets.token_hex(4)}"
-    with folder.lock():
+    with folder.lock(), _reporting(f"removing {folder.path}"):
         runs = _delete_runs(folder) if mlflow else None
         stored = store.of_sweep(folder)
         freed = replace(_measure_everything(stored, folder.name), runs=runs)
@@ -112,8 +113,6 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
             raise StorageError(
                 f"{folder.name} was deleted, but its checkpoints were not; {later}: {error}"
             ) from error
-        except OSError as error:
-            raise StorageError(f"removing {folder.path}: {with_remedy(error)}") from error
     return freed
 
 
@@ -161,14 +160,14 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
     Raises:
         SweepLocked: a driver has the sweep.
         UsageError: the ledger was written by a newer version.
-        StorageError: the disk or the database reported an error.
-        RemoteError: the object storage reported an error.
+        StorageError: disk, database or object storage reported an error.
     """
     stored = store.of_sweep(folder)
     if dry_run:
         history = lookup.read_history(folder)
-        return _count_freed(stored, history, _unneeded_checkpoints(history, keep))
-    with hold.hold(folder, say) as held:
+        with _reporting(f"looking at {folder.path}"):
+            return _count_freed(stored, history, _unneeded_checkpoints(history, keep))
+    with _reporting(f"cleaning {folder.path}"), hold.hold(folder, say) as held:
         with contextlib.closing(Ledger(folder.ledger)) as ledger:
             history = lookup.read_history(folder)
             dropped = _unneeded_checkpoints(history, keep)
@@ -184,6 +183,18 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
         if dropped:
             sync.send_held(folder, held.term, say, PATIENCE_S)
     return freed
+
+
+@contextlib.contextmanager
+def _reporting(doing: str) -> Iterator[None]:
+    """Convert an OSError of disk or object storage in the block to a StorageError.
+
+    `doing` begins its message, for example ``removing demo``.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{doing}: {with_remedy(error)}") from error
 
 
 @dataclass(frozen=True)

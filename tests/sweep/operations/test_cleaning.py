@@ -1,6 +1,7 @@
 """gc and rm: what goes, what stays, and that a kill in between leaves a whole sweep or none."""
 
 import os
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -10,14 +11,17 @@ from typing import Any
 
 import pytest
 
+from sweep.core.errors import StorageError
 from sweep.ledger import hold, lease, storage
 from sweep.ledger.folder import Folder
 from sweep.operations.upkeep import cleaning
 from sweep.operations.upkeep.verify import verify
+from sweep.slices.store import SweepStore
 from sweep.trackers._shared import mlflow_store
 from sweep.trackers._shared.mlflow_store import FileStore
 from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
+from trainables.checkpoint.remote import RemoteError
 
 #: Every checkpoint is kept, and no trial is stopped early.
 HOARDING = {
@@ -192,6 +196,30 @@ def test_a_sweep_that_cannot_be_read_keeps_no_other_from_being_cleaned(here: Her
     code, out, err = here("gc")
     assert (code, "broken was skipped" in err, f"{whole.name}: freed" in out) == (0, True, True)
     assert here("gc", "broken")[0] != 0
+
+
+def test_a_storage_that_fails_is_reported_and_keeps_no_other_sweep_from_being_cleaned(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, whole = sweeps.make(here.root, name="lost"), sweeps.make(here.root, name="whole")
+    unnamed_files, list_sizes = SweepStore.unnamed_files, SweepStore.list_sizes
+
+    def refuse(store: SweepStore, list_files: Any, *given: Any) -> Any:
+        if store.folder.name == lost.name:
+            raise RemoteError("s3://bucket", "no such bucket")
+        return list_files(store, *given)
+
+    monkeypatch.setattr(SweepStore, "unnamed_files", lambda it, h: refuse(it, unnamed_files, h))
+    monkeypatch.setattr(SweepStore, "list_sizes", lambda it: refuse(it, list_sizes))
+    for options in ((), ("--dry-run",)):
+        code, out, err = here("gc", *options)
+        assert (code, f"{whole.name}: " in out) == (0, True)
+        assert re.search(r"lost was skipped: .*lost: s3://bucket: no such bucket; run this", err)
+    with pytest.raises(StorageError, match="no such bucket"):
+        cleaning.clean(lost, print, 0, dry_run=False)
+    with pytest.raises(StorageError, match="no such bucket"):
+        cleaning.remove(lost)
+    assert lost.path.exists()
 
 
 def test_rm_deletes_a_sweep_and_nothing_else(here: Here) -> None:
