@@ -78,8 +78,7 @@ def _register_version(
 ) -> str:
     """Log the model to the run with the id `run`, and register it as the next version of `name`.
 
-    The name is created in MLflow's registry if it is new. MLflow's global tracking URI is empty
-    afterwards. Returns the URI ``models:/NAME/VERSION``.
+    The name is created in MLflow's registry if it is new. Returns the URI ``models:/NAME/VERSION``.
     """
     model = log(context, card, out, run)
     client = open_client(context)
@@ -91,11 +90,12 @@ def _register_version(
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
+    former = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else ""
     mlflow.set_tracking_uri(client.tracking_uri)  # create_model_version reads the global URI
     try:
         version = client.create_model_version(name, f"models:/{model}", run, model_id=model)
     finally:
-        mlflow.set_tracking_uri("")
+        mlflow.set_tracking_uri(former)
     return f"models:/{version.name}/{version.version}"
 
 

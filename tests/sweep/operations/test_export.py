@@ -6,16 +6,16 @@ import re
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from sweep.cli.main import main
-from sweep.core.errors import UsageError
+from sweep.core.errors import StorageError, UsageError
 from sweep.driver.start import launch
 from sweep.driver.tracking import sync
 from sweep.history.events import Saved
@@ -473,3 +473,36 @@ def test_a_model_is_registered_only_where_mlflow_has_its_trial(here: Here, tmp_p
         register.register(where, {"trial": 0, "files": {"onnx": "x"}}, tmp_path, "model")
     code, _, err = here("export-model", "demo")
     assert (code, "--out" in err) == (2, True)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_registering_keeps_the_tracking_uri_of_a_script(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    seen = []
+
+    def create_version(name: str, *_: object, **__: object) -> Any:
+        seen.append(mlflow.get_tracking_uri())
+        if fails:
+            raise OSError("no connection")
+        return SimpleNamespace(name=name, version=3)
+
+    client = SimpleNamespace(
+        tracking_uri="sqlite:///ours.db",
+        create_registered_model=lambda _name: None,
+        create_model_version=create_version,
+    )
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # set_tracking_uri sets it; restored afterwards
+    monkeypatch.setattr(register, "find_run", lambda *_: "run")
+    monkeypatch.setattr(register, "log", lambda *_: "model")
+    monkeypatch.setattr(register, "open_client", lambda _: client)
+    mlflow.set_tracking_uri("sqlite:///mine.db")
+    try:
+        with pytest.raises(StorageError) if fails else nullcontext():
+            register.register(cast(Any, None), {"trial": 0, "files": {"onnx": ""}}, tmp_path, "m")
+        assert mlflow.get_tracking_uri() == "sqlite:///mine.db"
+    finally:
+        mlflow.set_tracking_uri("")
+    assert seen == ["sqlite:///ours.db"]
