@@ -93,8 +93,12 @@ class Tracker(trackers.Tracker):
         """
         copy = _Copy(self._context, 0)
         copy.is_complete = False
-        for records in self._context.earlier_events(k):
-            copy.publish(records)
+        try:
+            for records in self._context.earlier_events(k):
+                copy.publish(records)
+        except BaseException:
+            copy.close()
+            raise
         copy.is_complete = True
         return copy
 

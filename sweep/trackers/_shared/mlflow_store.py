@@ -150,13 +150,20 @@ def connect(context: TrackerContext) -> "Store":
 def find_store(context: TrackerContext, only_read: bool) -> "Store | None":
     """Return the store of a sweep's runs; None if the sweep has no experiment there.
 
-    With `only_read`, a database file is opened read-only.
+    With `only_read`, a database file is opened read-only. A file, or tables in it, are never
+    created. Raises `sqlite3.Error` if the file cannot be read.
     """
     database = context.folder.mlflow
-    if context.tracking_uri is None and _is_known(database):
-        opened = tables.connect_read_only(database) if only_read else _opened(database)
-        store = FileStore(context, opened)
-        return store if store.find() else None
+    if context.tracking_uri is None:
+        if not database.exists() or not tables.has(database, "experiments"):
+            return None  # MLflow's client would create the tables
+        if _is_known(database):
+            opened = tables.connect_read_only(database) if only_read else _opened(database)
+            store = FileStore(context, opened)
+            if store.find():
+                return store
+            store.close()
+            return None
     experiment = open_client(context).get_experiment_by_name(context.name)
     return ServerStore(context, experiment.experiment_id) if experiment else None
 

@@ -740,6 +740,51 @@ def one_by_one(where: TrackerContext, k: float) -> Iterator[list[Recorded]]:
         yield from ([record] for record in ledger.read() if record.number <= k)
 
 
+def test_a_failure_while_all_events_are_sent_again_closes_the_database(
+    told: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(told)
+    told.where.folder.mlflow.unlink()
+    closed, close = [], FileStore.close
+
+    def closing_store(store: FileStore) -> None:
+        closed.append(store)
+        close(store)
+
+    def failing(*_: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(FileStore, "close", closing_store)
+    monkeypatch.setattr(FileStore, "log", failing)
+    with pytest.raises(sqlite3.OperationalError):
+        Tracker(told.where).publish(told.records[-1:])
+    assert len(closed) == 2  # the copy that lacks earlier events, and the one with all of them
+
+
+@pytest.mark.parametrize("only_read", [True, False])
+def test_looking_for_a_sweep_creates_no_tables_and_leaves_nothing_open(
+    story: Story, only_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+    close = FileStore.close
+
+    def closing_store(store: FileStore) -> None:
+        closed.append(store)
+        close(store)
+
+    monkeypatch.setattr(FileStore, "close", closing_store)
+    monkeypatch.setattr(mlflow_store, "open_client", None)  # who calls it fails
+    assert mlflow_store.find_store(story.where, only_read) is None
+    assert len(closed) == 1
+    file = story.where.folder.mlflow
+    file.write_bytes(b"")
+    assert mlflow_store.find_store(story.where, only_read) is None
+    assert file.read_bytes() == b""
+    file.unlink()
+    assert mlflow_store.find_store(story.where, only_read) is None
+    assert not file.exists()
+
+
 # ---- names and values ---------------------------------------------------------------------------
 
 
