@@ -232,7 +232,7 @@ class Gathering:
 
     def __init__(self, source: "Source | None" = None, refused: Iterable[str] = ()) -> None:
         self.source = source
-        """Text of the spec, which gives a UsageError that is no BadConfig the line of its key, to
+        """Text of the spec, which gives an error without a line the line of its top-level key, to
         sort it; None to sort such errors last."""
         self._found: dict[str, tuple[float, UsageError]] = {}
         self._refused = set(refused)
@@ -263,7 +263,7 @@ class Gathering:
             self._refused.add(re.split(r"[.\[]", error.key, maxsplit=1)[0])
             if any(_overlap(error.key, other) for other in self._keys()):
                 return
-            line = error.line
+            line = error.line or line
         self._found.setdefault(str(error), (math.inf if line is None else line, error))
 
     def collect(self, key: str = "") -> "_Collector":
