@@ -126,7 +126,7 @@ def _send_once(context: TrackerContext, k: int, say: Say) -> None:
                         context, lookup.read(folder), store, runs, Path(draft), say
                     )
                     said += _send_media(context, k, runs) if context.tracking_uri else ""
-                say(f"MLflow has {folder.name}'s {said}")
+                say(f"MLflow has {said}")
             else:
                 say("MLflow's server keeps no files, so it has neither report nor model")
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
@@ -146,7 +146,7 @@ def _send_report_and_models(
 
     The files are created in the folder `draft`. `runs` maps a run's name to the run; the sweep's
     has the name "". A run that is missing there gets nothing. Returns the report and the models of
-    trials in words, such as ``report and the model of trial 3``.
+    trials that MLflow has, in words, such as ``demo's report and the model of trial 3``.
     """
     parent = runs.get("")
     if parent is not None:
@@ -161,10 +161,11 @@ def _send_report_and_models(
             context, store, run, above, trial, draft / f"trial-{trial.number}", say
         ):
             sent.append(str(trial.number))
-    several = "s" if len(sent) > 1 else ""
-    return (
-        f"report and the model{several} of trial{several} {', '.join(sent)}" if sent else "report"
-    )
+    several, name = "s" if len(sent) > 1 else "", context.folder.name
+    models = f"the model{several} of trial{several} {', '.join(sent)}" if sent else ""
+    if parent is None:
+        return f"{models or 'neither report nor model'} of {name}, whose own run was deleted there"
+    return f"{name}'s report and {models}" if models else f"{name}'s report"
 
 
 def _send_media(context: TrackerContext, k: int, runs: Mapping[str, StoredRun]) -> str:

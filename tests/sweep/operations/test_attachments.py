@@ -242,6 +242,19 @@ def test_code_that_no_driver_of_ones_own_has_run_is_not_run_for_a_model(
     assert "your drivers have not run the sweep's current code" in logged(finished)[0]
 
 
+def test_a_report_is_not_said_to_be_where_its_run_was_deleted(
+    here: Here, finished: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(finished.mlflow)) as database, database:
+        deleted = "UPDATE runs SET lifecycle_stage = 'deleted' WHERE run_uuid = ?"
+        database.execute(deleted, (runs(here.root)[""],))
+    attachments.attach(finished, print, PATIENCE_S)
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == "MLflow has neither report nor model of demo, whose own run was deleted there"
+    assert not (here.root / "mlartifacts" / runs(here.root)[""] / "artifacts/report.html").exists()
+    assert due(finished) == 0
+
+
 class Killed(BaseException):
     """Stands for SIGKILL: nothing that is not the system's own catches it."""
 
