@@ -96,10 +96,12 @@ def check(url: str) -> None:
 
 @contextlib.contextmanager
 def removing(path: Path) -> Iterator[None]:
-    """Delete the sweep's schemas on a server when the block, which deletes its folder, succeeds.
+    """Delete the sweep's schemas on a server when the block succeeds.
 
-    Does nothing for an SQLite file. Raises StorageError, before the block begins, if the server
-    refuses, and UsageError if another person named the server or psycopg is not installed.
+    The block must keep the file at `path`, perhaps under another name: if the server is lost at the
+    end, the schemas are still there, and only the file names them. Does nothing for an SQLite file.
+    Raises StorageError, before the block begins, if the server refuses, and UsageError if another
+    person named the server or psycopg is not installed.
     """
     with contextlib.closing(open_database(path)) as database, database.removing():
         yield

@@ -329,7 +329,7 @@ def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
     if not dry_run:
         with storage.removing(draft.ledger):
             stored.remove()
-            shutil.rmtree(draft.path, ignore_errors=True)
+        shutil.rmtree(draft.path, ignore_errors=True)  # last, since it names the server
     return freed
 
 

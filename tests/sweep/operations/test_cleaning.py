@@ -4,7 +4,8 @@ import os
 import re
 import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -196,6 +197,27 @@ def test_a_sweep_that_cannot_be_read_keeps_no_other_from_being_cleaned(here: Her
     code, out, err = here("gc")
     assert (code, "broken was skipped" in err, f"{whole.name}: freed" in out) == (0, True, True)
     assert here("gc", "broken")[0] != 0
+
+
+def test_the_folder_of_a_killed_removal_stays_until_the_server_has_deleted_its_ledger(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = here.root / ".demo.removed-0123abcd"
+    sweeps.make(here.root).path.rename(gone)
+    os.utime(gone, (0, 0))
+
+    @contextmanager
+    def losing(_: Path) -> Iterator[None]:
+        yield
+        raise StorageError("the server was lost at COMMIT")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "removing", losing)
+        code, _, err = here("gc")
+    assert (code, "was skipped: the server was lost" in err, gone.exists()) == (0, True, True)
+    os.utime(gone, (0, 0))
+    here("gc")
+    assert not gone.exists()
 
 
 def test_a_storage_that_fails_is_reported_and_keeps_no_other_sweep_from_being_cleaned(
