@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from sweep import spec as specs
 from sweep.core import pickled
@@ -24,9 +24,6 @@ from sweep.spec.from_python import to_plain_data
 from sweep.spec.sections import LONGEST_NAME, name_from
 from sweep.views import formatting, lookup
 from trainables.trainable import Trainable
-
-if TYPE_CHECKING:
-    pass
 
 
 class SpecKeys(TypedDict, total=False):
