@@ -51,7 +51,7 @@ class _WorkerSlot:
         self.slot = self.slot or pools.find(pools.DEFAULT)(1)
         return self.slot
 
-    def release_if_idle(self) -> None:
+    def close_when_idle(self) -> None:
         """Start a timer that closes the slot after `IDLE_S` seconds, unless a slice runs then.
 
         The next slice stops it. This frees the slot if its driver has died without notice.
@@ -118,7 +118,7 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
         return running.result()
     finally:
         _here.running.pop(key, None)
-        _here.release_if_idle()
+        _here.close_when_idle()
         _here.taken.release()
 
 
