@@ -301,8 +301,9 @@ _HOW = """## How the searches are played
 asking for parts of curves instead of training. One full training is a whole curve: one setting
 under one seed. Each play draws half of the seeds of each setting, which are shown to the search;
 the other half judge the setting that it recommends. The tables have medians over plays with 95 %
-bootstrap intervals. `benchmarks/search/game.py` describes the file; `--table` plays any such file,
-and `python -m benchmarks.search.trained` makes one from our own trainers.
+bootstrap intervals. `benchmarks/search/game.py` describes the file; `--table` plays any such file.
+The games whose names begin with `ppo` or `dqn` are trainings of sweep's own trainers (96 settings
+under 8 seeds, for DQN 48 settings); `python -m benchmarks.search.trained` makes such a table.
 
 **sweep** runs as it does for users, with driver, scheduler, searcher and choice of the best trial,
 but on the [simulated pool](testing-schedulers.md). The prior of `default` never contains the game
