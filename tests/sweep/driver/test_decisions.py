@@ -1,18 +1,37 @@
-"""Which checkpoints a slice's outcome lets go of."""
+"""What a slice's outcome means for its trial, and which checkpoints it lets go of."""
 
 from concurrent.futures import Future
 from pathlib import Path
+
+import pytest
 
 from sweep.driver import decisions
 from sweep.driver.start import launch
 from sweep.driver.start.launch import Launch
 from sweep.history.events import Closed, Created, End, Event, Goal, Opened, Row, Saved, Status
+from sweep.history.objective import Objective
+from sweep.history.replica import Replica
 from sweep.slices.messages import SliceOutcome
+from sweep.spec import Limits, Score
 from tests.support import sweeps
 
 
 def saved(iteration: int, digest: str) -> Saved:
     return Saved(iteration, digest, f"ckpt-{iteration}-{digest}.swck", 100, None)
+
+
+@pytest.mark.parametrize(
+    ("crashes", "status"),
+    [([], Status.PAUSED), ([3], Status.PAUSED), ([3, 5], Status.FAILED), ([9], Status.FAILED)],
+)
+def test_a_trial_that_crashes_elsewhere_each_time_is_retried_as_often_as_is_allowed(
+    crashes: list[int], status: Status
+) -> None:
+    replica = Replica(0, 0, Objective("loss", "min", Score(), "training_iteration"))
+    replica.crashes = crashes
+    crashed = SliceOutcome(0, 0, 1, End.CRASHED, 0, error="bad luck", error_at=9, reason="bad luck")
+    closed = decisions.slice_end_event(replica, crashed, (), Limits(max_failures=2))
+    assert closed.status is status
 
 
 def test_what_is_saved_again_to_the_bit_behind_a_fall_back_is_kept(tmp_path: Path) -> None:

@@ -14,11 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.history.events import Goal, Metrics, Row, Scalar
+from sweep.history.events import End, Goal, Metrics, Row, Scalar
 from sweep.slices import cache, reports
 from sweep.slices import slice as slice_module
 from sweep.slices.journal import Journal, Layout
+from sweep.slices.retention import Retention
 from sweep.slices.slice import run_slice
+from sweep.slices.stopping import Criteria
+from sweep.spec import CheckpointPolicy
 from tests.support.slices import slice_spec
 from trainables import report
 
@@ -98,6 +101,18 @@ def test_numbers_before_any_result_end_a_journal(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write(f'"{numbers}"\n[1, {{"loss": 0.1}}]\n')
     assert read(path) == []
+
+
+def test_the_checkpoint_with_which_a_trial_ends_is_not_in_the_journal(tmp_path: Path) -> None:
+    """A trial that went on from it would be trained for too long."""
+    cache.forget()
+    keeps_all = Retention.from_spec(CheckpointPolicy(every=1, keep_last=9))
+    stop = Criteria({"training_iteration": 3})
+    outcome = run_slice(slice_spec(tmp_path, stop=stop, policy=keeps_all))
+    assert (outcome.end, [one.iteration for one in outcome.saved]) == (End.DONE, [1, 2, 3])
+    journal = reports.JournalReading(tmp_path / "slice-0.jsonl")
+    assert len(journal.new_results()) == 3
+    assert [one.iteration for one in journal.saved] == [1, 2]
 
 
 # ---- what a result costs, without a clock -------------------------------------------------------
