@@ -226,3 +226,24 @@ def test_what_cannot_be_decided_side_by_side_is_left_to_act() -> None:
         actor.load(weights_of(plain, 5 if actor is several else 3, 1.0, stream))
         assert actor.vector_env_decider(actor.prepare_draws(3, 2, stream)) is None
     assert several.vector_env_decider(stream) is None  # nothing is drawn ahead where somebody looks
+
+
+def test_an_actor_that_was_prepared_and_gets_other_weights_acts_by_these() -> None:
+    """Also with as many rows as it was prepared for."""
+    actor, other = (
+        Actor(ActionLayout((2,), scalar=True), Architecture((4,), (), (8,), "tanh"))
+        for _ in range(2)
+    )
+    drawn = np.random.default_rng(1)
+    shapes = {"actor.0": (8, 4), "actor.1": (2, 8), "critic.0": (8, 4), "critic.1": (1, 8)}
+    for _ in range(2):
+        weights = {}
+        for name, shape in shapes.items():
+            for part, size in (("weight", shape), ("bias", shape[:1])):
+                weights[f"{name}.{part}"] = drawn.standard_normal(size).astype(np.float32)
+        actor.load(weights)
+        rows = drawn.standard_normal((3, 4)).astype(np.float32)
+        other.load(weights)
+        for found, expected in zip(actor.forward(rows), other.forward(rows), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+        actor.prepare_draws(5, 3, drawn)

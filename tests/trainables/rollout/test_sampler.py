@@ -71,6 +71,19 @@ def test_the_return_that_scales_rewards_starts_anew_with_each_episode() -> None:
     assert trainer.workers.worker._sampler._scaler.returns.tolist() == [0.0, 0.0]
 
 
+def test_an_environment_that_made_no_step_keeps_what_came_before_its_next_one() -> None:
+    fragment, trainer = fragment_of({"env": f"{HERE}:Counting"})
+    sampler = trainer.workers.worker._sampler
+    fragment.actions[0] = 1
+    before = {"prev_actions": np.zeros(2, np.int64), "prev_rewards": np.zeros(2)}
+    sampler._previous_row = before
+    idle = np.array([False, True])
+    sampler._sequence_columns(fragment, 0, np.full(2, 7.0), sampler.memory, idle)
+    assert sampler._previous_row["prev_actions"].tolist() == [1, 0]
+    assert sampler._previous_row["prev_rewards"].tolist() == [7.0, 0.0]
+    trainer.stop()
+
+
 def test_spaces_are_seeded_before_the_first_reset_and_in_evaluation() -> None:
     config = {**PLAIN, "env": f"{HERE}:DrawsFromItsSpace", "evaluation_interval": 1}
     one, two = make(config), make(config)
