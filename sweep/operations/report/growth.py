@@ -11,6 +11,7 @@ from typing import Any
 from sweep.history import fronts
 from sweep.history.fronts import Costs
 from sweep.history.trial import Trial
+from sweep.operations.report.charts import round_to_6_digits
 from sweep.operations.report.curves import replay_results, training_axis
 from sweep.views.lookup import Sweep
 
@@ -39,8 +40,8 @@ def growth(sweep: Sweep) -> dict[str, Any] | None:
     shown = states if len(states) <= MOST_POINTS else [*kept, states[-1]]
     return {
         "spent": unit,
-        "x": [float(f"{spent:.6g}") for spent, _ in shown],
-        "y": [float(f"{_volume(points, *end):.6g}") for _, points in shown],
+        "x": [round_to_6_digits(spent) for spent, _ in shown],
+        "y": [round_to_6_digits(_volume(points, *end)) for _, points in shown],
         "trials": [len(points) for _, points in shown],
     }
 
