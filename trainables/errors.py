@@ -240,5 +240,12 @@ def printable(text: str) -> str:
 
 def shorten(value: object, limit: int = 80) -> str:
     """Return the repr of `value` on one line, escaped and cut at `limit` characters."""
-    text = printable(repr(value))
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut(printable(repr(value)), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return `text`; if it is longer than `limit` characters, its beginning with ``…`` at the end.
+
+    The result has at most `limit` characters.
+    """
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

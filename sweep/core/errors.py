@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from trainables.errors import nearest, printable, shorten
+from trainables.errors import cut, nearest, printable, shorten
 
 T = TypeVar("T")
 
@@ -492,9 +492,10 @@ class Source:
         """
         text = ""
         for part in (*self.prefix, *path):
-            if isinstance(part, str) and len(part) > LONGEST_PART:
-                part = f"{part[: LONGEST_PART - 1]}…"  # noqa: PLW2901 the same part, shorter
-            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+            if isinstance(part, int):
+                text += f"[{part}]"
+            else:
+                text += f"{'.' if text else ''}{cut(part, LONGEST_PART)}"
         return text or "the spec"
 
     def refuse(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep.core.errors import BadConfig, KeyPath, Place, Source
+from trainables.errors import cut
 
 #: Maximum number of an option's characters in messages.
 LONGEST_SAID = 80
@@ -42,7 +43,7 @@ class Override:
         """
         from sweep.spec import yaml_source  # not at the top: workers read no YAML
 
-        option_text = f"{option} {_shorten(text)}"
+        option_text = f"{option} {cut(text, LONGEST_SAID)}"
         path, equals, value = text.partition("=")
         path = path.strip()
         if not equals or not all(path.split(".")):
@@ -59,12 +60,7 @@ class Override:
     @classmethod
     def of_option(cls, key: str, value: Any) -> "Override":
         """Return the override for the option ``--KEY VALUE``; `value` is not parsed."""
-        return cls(key, value, f"--{key} {_shorten(str(value))}")
-
-
-def _shorten(text: str) -> str:
-    """Return a text cut to `LONGEST_SAID` characters, with an ellipsis if it was longer."""
-    return text if len(text) <= LONGEST_SAID else text[: LONGEST_SAID - 1] + "…"
+        return cls(key, value, f"--{key} {cut(str(value), LONGEST_SAID)}")
 
 
 def apply_overrides(

@@ -16,6 +16,7 @@ from sweep.operations.report.markup import Markup, escape, preformatted, table, 
 from sweep.spec.objective import Aggregate
 from sweep.views import explanation, final_evaluation, formatting, overview
 from sweep.views.lookup import Sweep
+from trainables.errors import cut
 
 #: Number of trials in the table of the best; number with all decisions shown, in large sweeps.
 TOP, SHOWN = 10, 12
@@ -206,7 +207,7 @@ def _best_row(
     row += [formatting.number(value) for value in data.get("objectives", {}).values()]
     if columns:
         row += [
-            _shorten(formatting.setting(trial.searched[name]))
+            cut(formatting.setting(trial.searched[name]), _LONGEST)
             if name in trial.searched
             else formatting.ABSENT
             for name in columns
@@ -214,11 +215,6 @@ def _best_row(
     else:
         row.append(formatting.settings(trial.searched))
     return [*row, str(trial.iteration), formatting.count(data["steps"])]
-
-
-def _shorten(text: str) -> str:
-    """Return a text cut to `_LONGEST` characters, with an ellipsis if it was longer."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _status(status: Status) -> Markup:
