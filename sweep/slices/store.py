@@ -188,10 +188,11 @@ class Store:
         return f"{number}/{name}"
 
     def _shared_segments(self, written: file.Saved) -> set[str]:
-        """Return the names of segments that are in object storage already and stay there.
+        """Return the own set of names of segments in object storage that a checkpoint may share.
 
-        They are those of `sources`, listed at the first call. The set is empty if a source cannot
-        be read.
+        The first call fills it with those of `sources` that are there, if `written` has segments;
+        it stays empty if a source is unusable. The caller adds those that it sends. Raises
+        RemoteError if the storage failed.
         """
         if self._stored_segments is None:
             self._stored_segments = set()

@@ -87,9 +87,9 @@ class Tracker(trackers.Tracker):
         self._copy = copy
 
     def _resend_copy(self, k: int) -> "_Copy":
-        """Return a copy in which all events up to number `k` were sent again.
+        """Send all events up to number `k` to MLflow again, and return the open copy that did so.
 
-        Existing rows stay.
+        Existing rows stay. If sending fails, the copy is closed and the error raised.
         """
         copy = _Copy(self._context, 0)
         copy.is_complete = False

@@ -458,8 +458,9 @@ class Output:
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
         """Restore the entry ``output`` of a trainer's state; does nothing without a writer.
 
-        `timesteps` is the number of environment steps at that time. A state without this entry
-        starts from the beginning.
+        `timesteps` is the number of environment steps at that time. Without this entry all counts
+        begin at 0, and the writer gets an empty state: a `JsonWriter` begins another series of
+        files. Raises StoredDataError if the folder cannot be read.
         """
         if self._writer is None:
             return

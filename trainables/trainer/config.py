@@ -469,7 +469,8 @@ def is_linear(key: str, value: object) -> bool:
 def _check_polling(settings: TrainerConfig) -> None:
     """Raise ConfigError for settings that do not work with `remote_env_batch_wait_ms`.
 
-    They are complete episodes, ``sample_async``, and pictures while sampling.
+    They are complete episodes, ``sample_async``, and pictures while sampling. Call it only if
+    `remote_env_batch_wait_ms` is set: its value is not looked at.
     """
     allowed: dict[str, tuple[str | bool, ...]] = {
         "batch_mode": ("truncate_episodes",),

@@ -402,7 +402,10 @@ def _gpu_remarks(resolved: Resolved) -> list[str]:
 
 
 def _endless_remarks(resolved: Resolved) -> list[str]:
-    """Return a remark if nothing in the spec ends a trial; the list is empty otherwise."""
+    """Return a remark if nothing in the spec ends a trial; the list is empty otherwise.
+
+    It is also empty if the trainable is a function, which ends by itself.
+    """
     spec = resolved.spec
     ends = spec.limits.trial_s is not None or spec.budget.is_set or not spec.stop.ends_nothing
     if ends or resolved.scheduler.levels or issubclass(resolved.trainable, FunctionTrainable):

@@ -101,8 +101,9 @@ def smooth(scores: Scores) -> Smoothed:
 def _fit(scores: Floats, curves: Floats) -> _Line | None:
     """Return the regression of scores on the means of their curves, both (trials,).
 
-    Returns None with fewer than two trials, if each score equals its curve's mean (as after one
-    result), or if all means are equal.
+    Its slope is drawn towards 1 with the weight of `PAIRS` trials, and never negative. Returns None
+    with fewer than two trials, if each score equals its curve's mean (as after one result), or if
+    all means are equal.
     """
     if len(scores) < 2 or bool((scores == curves).all()):
         return None

@@ -49,9 +49,11 @@ class FrontRung(Described):
     def of_key(
         cls, history: History, key: CompareKey, level: float, shown: Callable[[Trial], Trial]
     ) -> "FrontRung":
-        """Return the ranking of all trials that have an entry for `key`; it is kept in the history.
+        """Return the ranking of all trials that have an entry for `key`.
 
-        `shown` maps a trial to the trial as it is compared, perhaps with fewer seeds.
+        The history keeps their order under `key`, which must be the same object in all calls.
+        `level` is the one whose scores are shown. `shown` maps a trial to the trial as it is
+        compared, perhaps with fewer seeds.
         """
         kept = history.summary((cls, key), lambda: FrontsSummary(key))
         trials = history.trials

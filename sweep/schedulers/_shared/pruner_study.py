@@ -181,7 +181,11 @@ class _StudyTrials(Summary):
         }
 
     def _looks_of(self, curve: Sequence[Point]) -> Iterator[int]:
-        """Yield the levels at which a trial with this curve is judged, ascending."""
+        """Yield the levels at which a trial with this curve is judged, ascending.
+
+        They are the last multiple of the interval at or before each result with a score, if it is a
+        new one. The first is the time of the first such result at or past the interval instead.
+        """
         last = 0.0
         for point in curve:
             look = point.time // self._interval

@@ -48,7 +48,10 @@ def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) ->
 
 
 def read_suggestion(space: Space, settings: Mapping[str, Any], source: Source) -> dict[str, Any]:
-    """Return a user's suggested settings by dotted name; BadSpace if they are not in the space.
+    """Check a user's suggested settings, and return them by dotted name; some may be absent.
+
+    Raises BadSpace for a name given twice, a parameter that is not searched, a value that is not in
+    its domain, and settings that no point of the space has.
 
     Args:
         settings: name → value; settings of a group may stand below its name.

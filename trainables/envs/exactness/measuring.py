@@ -395,7 +395,9 @@ def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
 def _local_key(config: EnvironmentConfig, restarts: bool = False) -> tuple[object, object]:
     """Return a key of these settings in this process's dicts, and objects to keep alive with it.
 
-    The key contains the ids of these objects, the registered creators of the environment.
+    Settings that cannot affect a measurement are left out of the key. `restarts` is True if failed
+    environments are replaced while one is measured. The key contains the ids of the objects, the
+    registered creators of the environment.
     """
     known = (registry.find(config.env), gymnasium.registry.get(config.env))
     name = _name_of(config, restarts) or repr((_relevant(config), restarts))

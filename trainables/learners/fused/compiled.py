@@ -95,6 +95,7 @@ def build(path: Path = BUILT, *options: str) -> Path:
 
     Raises:
         RuntimeError: there is no compiler, or it failed; the message is the compiler's.
+        OSError: ``$CC`` cannot be run, or the file cannot be written.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
