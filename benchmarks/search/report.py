@@ -54,7 +54,7 @@ def _page(figures: Figures) -> Iterator[str]:
     """Yield the lines of the page: the answer first, how it was measured last."""
     games: Sequence[Figures] = [game for game in figures["games"] if game["methods"]]
     yield from ("# Searches compared with other tools", "", *_answer(games, figures["looks"]), "")
-    yield from _OPENING.format(plays=_plays(games)).splitlines()
+    yield from _OPENING.format(plays=_counts(games)).splitlines()
     if note := figures.get("note"):  # on figures that were kept from an earlier run
         yield from ("", *textwrap.wrap(note, 100))
     yield from ("", "## Regret", "", *_REGRETS.splitlines())
@@ -64,9 +64,10 @@ def _page(figures: Figures) -> Iterator[str]:
         yield from _all_regrets(its, figures["looks"])
         yield from ("", *_REACHED.splitlines(), "")
         yield from _by_game(its, _reached)
-    yield from ("", "## Compared with the best peer", "", *_VERDICTS.splitlines(), "")
+    verdicts = _VERDICTS.format(least=LEAST_PLAYS)
+    yield from ("", "## Compared with the best peer", "", *verdicts.splitlines(), "")
     yield from _verdicts(games)
-    yield from ("", "## Scores that searches name", "", *_CLAIMS.splitlines(), "")
+    yield from ("", "## Reported scores", "", *_CLAIMS.splitlines(), "")
     its = _with(games, min((game["workers"] for game in games), default=1))
     yield from _by_game(its, _excess)
     if any("within" in found for game in its for found in game["methods"].values()):
@@ -90,11 +91,12 @@ def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
         return
     peer = min(others, key=lambda name: (found[name], name))
     yield from textwrap.wrap(
-        f"How good are the settings that a search recommends? After the environment steps of "
-        f"{REACHED_AT} full trainings, the settings of sweep's default are {found[MAIN]:.0f} % of "
-        f"a game's range below the best settings (median of {len(its)} games, on seeds that no "
-        f"search saw). The best peer, {peer}, is at {found[peer]:.0f} %, and sweep without its "
-        f"prior and with one seed a setting (`asha` with `tpe`) at {found[BASELINE]:.0f} %.",
+        f"How good are the settings that a search recommends? After as many environment steps as "
+        f"{REACHED_AT} full trainings, sweep's default method recommends settings that score "
+        f"{found[MAIN]:.0f} % of the game's range below the best ones (median of {len(its)} games, "
+        f"on seeds that no search saw). Settings of the best peer, {peer}, are "
+        f"{found[peer]:.0f} % below. Without knowledge from other games and with one seed per "
+        f"setting, sweep's are {found[BASELINE]:.0f} % below (`asha` with `tpe`).",
         100,
     )
 
@@ -118,10 +120,10 @@ def _peers(figures: Figures) -> str:
     return ", ".join(figures["peers"]) or "none"
 
 
-def _plays(games: Sequence[Figures]) -> str:
+def _counts(games: Sequence[Figures]) -> str:
+    """Return the least and the greatest number of plays of a game, such as "5 to 8"."""
     counts = sorted({game["plays"] for game in games}) or [0]
-    shown = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    return f"{shown} play{'s' * (counts[-1] != 1)}"
+    return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
 
 
 def _with(games: Sequence[Figures], workers: int) -> list[Figures]:
@@ -150,7 +152,7 @@ def _shown_looks(figures: Figures, looks: Sequence[float]) -> list[int]:
 def _regrets(game: Figures, looks: Sequence[float]) -> Iterator[str]:
     places = _shown_looks(game, looks)
     steps = f"{game['steps']:,} steps a training"
-    yield f"**{game['game']}** ({game['table']}), {steps}, {_plays([game])}:"
+    yield f"**{game['game']}** ({game['table']}), {steps}, {game['plays']} plays:"
     yield ""
     yield "| | " + " | ".join(f"{looks[place]:.0f}" for place in places) + " |"
     yield "| --- |" + " --- |" * len(places)
@@ -203,7 +205,7 @@ def _reached(found: Figures | None) -> str:
 
 
 def _verdicts(games: Sequence[Figures]) -> Iterator[str]:
-    yield "| game | workers | ours | the best peer | at the end, ours less the peer's | |"
+    yield "| game | workers | ours | the best peer | ours minus the peer's, at the end | result |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for game in games:
         beside = game["beside"]
@@ -266,53 +268,56 @@ def _over_games(
     return found
 
 
-_OPENING = """Methods in bold are sweep's. There are {plays} of each game, with the same
-seeds for all methods. [How the searches are played](#how-the-searches-are-played) explains the
-details. This command plays the games and writes the page:
+_OPENING = """Methods in bold are sweep's. Each search was repeated {plays} times per game (a
+benchmark task) with the same seeds for all methods; a repetition is called a *play*. For details,
+see [How the searches are played](#how-the-searches-are-played). This command runs the searches and
+writes the page:
 
     python -m benchmarks.search --table curves.npz --tables FOLDER
 
 ![Regret against trainings, mean over games](search.svg)"""
 _REGRETS = """The regret of a search says how much worse its recommended settings are than the
-game's best ones, on seeds that no search saw. The regret is a percentage of the
-game's range: from a poor
-setting (only one in ten is worse) to the best one. Smaller is better. A column is the training that
-a search had used by then, counted in full trainings; a cell has the median over the games, then the
-mean."""
-_VERDICTS = """Each game is compared with the peer that had the least median regret at the end
-of this game. The difference is the median over plays of sweep's regret less the peer's, with its
-95 % interval: below zero sweep is better. A search has won or lost if the interval does not contain
-zero."""
-_SETTLED = """With `budget: {settled: 0.02}` a sweep ends by itself when as much training again is
-expected to improve the recommended setting by less than 2 % of its range. The table compares such
-sweeps with the same sweeps without this budget: environment steps saved, and regret added at the
-end. Figures are means over plays."""
-_CLAIMS = """At the end a search names a score for the setting that it recommends. The table has
-that score less the setting's mean score on unseen seeds, in per cent of the game's range, with one
-worker: after 16 full trainings, then at the end. Above zero the score was partly luck."""
-_WITHIN = f"""The next table shows how often the named score was right: the share of scores within
+game's best ones, on seeds that no search saw. Regret is a percentage of the game's range, which
+reaches from a poor setting (only one in ten is worse) to the best one. Smaller is better.
+Columns: training used so far, in full trainings. Cells: median over the games, mean over the
+games."""
+_VERDICTS = """On each game, sweep's method is compared with the peer that had the lowest median
+regret at the end of this game. The difference is the median over plays of sweep's regret minus the
+peer's, with its 95 % interval; negative values are in favour of sweep. The last column says *won*
+if the whole interval is below zero, *lost* if it is above, and *even* otherwise; *too few plays*
+means fewer than {least}."""
+_SETTLED = """With `budget: {settled: 0.02}` a sweep ends by itself when doubling the training is
+expected to improve the recommended setting by less than 2 % of its distance from a poor setting.
+The table compares such sweeps with the same sweeps without this budget: environment steps saved,
+and regret added at the end, as means over plays."""
+_CLAIMS = """A search also reports a score for the setting that it recommends. The table shows by
+how much this score exceeds the setting's mean score on unseen seeds, in per cent of the game's
+range, with one worker: after 16 full trainings, then at the end. A positive value means that the
+score was partly luck."""
+_WITHIN = f"""The next table shows how accurate the reported scores were: the share of scores within
 one, then within two standard errors of the mean on unseen seeds, from {CLAIMS_FROM} full trainings
 on. Correct standard errors would give 68 % and 95 %."""
-_REACHED = f"""The next table has the number of full trainings after which a method's regret is,
-and stays, at most that of {BASELINE} after {REACHED_AT} (*never*: not within the plays):"""
+_REACHED = f"""The next table shows after how many full trainings each method's regret falls to, and
+stays at or below, the regret that **{BASELINE}** has after {REACHED_AT} (*never*: not within the
+play). In brackets is the 95 % interval:"""
 _HOW = """## How the searches are played
 
-**A game** is a table of learning curves: one for each setting and seed. A search plays a game by
-asking for parts of curves instead of training. One full training is a whole curve: one setting
-under one seed. Each play draws half of the seeds of each setting, which are shown to the search;
-the other half judge the setting that it recommends. The tables have medians over plays with 95 %
-bootstrap intervals. `benchmarks/search/game.py` describes the file; `--table` plays any such file.
-The games whose names begin with `ppo` or `dqn` are trainings of sweep's own trainers (96 settings
-under 8 seeds, for DQN 48 settings); `python -m benchmarks.search.trained` makes such a table.
+**A game** is a table of learning curves, one for each setting and seed. Instead of training, a
+search reads parts of these curves. One full training is one whole curve: one setting under one
+seed. In each play the search sees a random half of each setting's seeds; the other half evaluate
+the setting that it recommends. Intervals are 95 % bootstrap intervals of the median over plays.
+`benchmarks/search/game.py` describes the file format of a game; `--table` accepts any such file.
+The games whose names begin with `ppo` or `dqn` are trainings with sweep's own trainers (96 settings
+under 8 seeds; for DQN 48 settings); `python -m benchmarks.search.trained` makes such a table.
 
 **sweep** runs as it does for users, with driver, scheduler, searcher and choice of the best trial,
-but on the [simulated pool](testing-schedulers.md). The prior of `default` never contains the game
-that is played.
+but on the [simulated pool](testing-schedulers.md). The prior of `default`, which is the knowledge
+from other games, never contains the game that is played.
 
-**Peers** ({peers}) are used through their own interfaces. The peers recommend the setting that
+**Peers** ({peers}) are used through their own interfaces and recommend the setting that
 they name as the best (`study.best_trial`, `get_best_result`). A peer that cannot train a setting
 under several seeds is also played with the mean of three seeds as its result.
 
 **A proposed setting that is not in the table** gets the curves of the nearest setting in the table,
-for all methods. Curves are therefore real, with real noise. Each trial has another seed, so a
-setting that is proposed twice shows two curves."""
+for all methods. So all curves are real, with real noise. Each trial has another seed, so a
+setting that is proposed twice gets two different curves."""
