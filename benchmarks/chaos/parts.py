@@ -52,34 +52,34 @@ PARTS = (
         store_crashes.run,
         20,
         "every state that a power cut may leave; each fsync omitted",
-        "{cases} saves, {states} states read to the bit; each omitted fsync was detected",
+        "{cases} saves, {states} states read bit-identical; each omitted fsync was detected",
     ),
     Part(
         "store_faults",
         store_faults.run,
         len(store_faults.FAULTS),
-        "each write, fsync, rename, open, close, unlink of a save fails, or is its last call",
+        "each write, fsync, rename, open, close, unlink of a save fails, or ends in a kill",
         "{cases} calls, one at a time",
     ),
     Part(
         "store_damage",
         store_damage.run,
         8,
-        "a checkpoint truncated at each byte, each bit flipped, also in its segments",
+        "a checkpoint is truncated at each byte, or has one bit flipped, also in its segments",
         "{tried} damages, all detected; the trial continued from the previous checkpoint",
     ),
     Part(
         "store_hostile",
         store_hostile.run,
         5,
-        "listed hostile checkpoints, then random changes of them",
+        "handwritten hostile checkpoints, then random changes of them",
         "{files} files; none ran code or caused a signal",
     ),
     Part(
         "hostile_input",
         hostile_input.run,
         5,
-        "listed hostile specs and ledgers, then random changes of valid ones",
+        "handwritten hostile specs and ledgers, then random changes of valid ones",
         "{files} specs and ledgers, {good} of them valid, the others refused in one line; no side "
         "effect, no signal, {slowest_s} s at most",
     ),
@@ -168,7 +168,7 @@ PARTS = (
         "partition_workers",
         partial(partitions.run, victims="workers"),
         60,
-        "a Dask worker is stopped, and continues when another has its slice; with S3 or without",
+        "a Dask worker is suspended until another has taken over its slice; with and without S3",
         "{cuts} workers of {cases} sweeps, {cuts_remote} of them with S3; they made {late_steps} "
         "more steps and wrote {late_checkpoints} checkpoints, all of them ignored",
     ),
@@ -176,7 +176,7 @@ PARTS = (
         "partition_drivers",
         partial(partitions.run, victims="drivers"),
         30,
-        "a driver is stopped, and continues when one on another machine has its sweep",
+        "a driver is suspended until one on another machine has taken over its sweep",
         "{cuts} drivers of {cases} sweeps, {cuts_remote} of them with PostgreSQL; each ended with "
         "code 3 and wrote no more events",
     ),
@@ -192,7 +192,7 @@ PARTS = (
         full_disk.run,
         20,
         "the disk is full, then read-only, then has free space",
-        "{cases} sweeps, {trials} trials without a counted failure, each curve to the bit",
+        "{cases} sweeps, {trials} trials without a counted failure, each curve bit-identical",
     ),
     Part(
         "mlflow_faults",
@@ -206,7 +206,7 @@ PARTS = (
         "programs",
         programs.run,
         20,
-        "trials start processes, in each sweep in one way (multiprocessing, joblib, torch, "
+        "trials start processes; each sweep uses one way (multiprocessing, joblib, torch, "
         "gymnasium, programs); kill -9 of the driver's group, resume",
         "{trials} trials of {cases} sweeps; {kills} kills interrupted {interrupted} trials; each "
         "trial returned the right result, and no process was left",

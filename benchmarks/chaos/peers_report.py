@@ -98,9 +98,9 @@ def _reasons(own: Mapping[str, Lines]) -> Iterator[str]:
         why += [line["unread"] for line in lines if "unread" in line]
         left = [name for line in lines for name in line.get("files", {})]
         if why:
-            yield from ("", f"{tool} ended with {_counted(why)}.")
+            yield from ("", f"*{tool}* ended with {_counted(why)}.")
         if left:
-            yield from ("", f"{tool} left {_counted(left)}.")
+            yield from ("", f"*{tool}* left {_counted(left)}.")
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -140,8 +140,8 @@ curves are known exactly, so the comparison is automatic.
 
 Kills happen after a number of iterations that is drawn from a seed, not after a time, so they are
 the same for every tool and every machine. For the same reason, the page reports no times. Each tool
-is configured for fault tolerance as its documentation recommends, in its favour if there is a
-choice:
+is configured for fault tolerance as its documentation recommends; if there is a choice, the option
+most favourable to the tool is used:
 
 - *Ray Tune*: the class API, `FailureConfig(max_failures=3)`, `Tuner.restore` with unfinished and
   errored trials resumed, all checkpoints kept, and the state of the experiment saved at every step
@@ -150,10 +150,10 @@ choice:
 - *Optuna + joblib*: SQLite with a long timeout, a heartbeat every second and a grace period of 10
   s, `RetryHeartbeatStaleTrialCallback(max_retry=3, inherit_intermediate_values=True)`, checkpoints
   in the artifact store as in Optuna's example `pytorch_checkpoint.py`, one trial per joblib task.
-  After a restart this tool waits until the heartbeats of the dead processes are stale.
-- *sweep*: `sweep run`, `sweep resume`, and slices of {slice_s} s, so that a trial has several
-  slices. With the default of 30 s, each of these short trials would be one slice and restart from
-  the beginning.
+  After a restart, this setup waits until the heartbeats of the dead processes are stale.
+- *sweep*: `sweep run` and `sweep resume`. Slices, the pieces in which sweep trains a trial, take
+  {slice_s} s, so each trial has several slices. With the default of 30 s, each of these short
+  trials would be one slice and restart from the beginning.
 
 The trials are plain functions without rollout workers.
 """
@@ -162,10 +162,10 @@ Each fault is an error (`EIO`, `ENOSPC`) or a SIGKILL at one system call, in a p
 checkpoints with the tool's own API. A save is *acknowledged* when it has returned: `Trainable.save`
 through its storage context for Ray Tune, the artifact's ID in the trial for Optuna, the file under
 its final name for sweep. The last acknowledged checkpoint is *lost* if neither it nor a later one
-can be read afterwards, or if its state differs. If a tool saves in two threads, a fault may strike
-both. The page cache survives these faults, so they cannot show the effect of fsync; the last column
-counts the fsync calls of four saves. `benchmarks/chaos/store_crashes.py` simulates power cuts for
-sweep.
+can be read afterwards, or if its state differs. If a tool saves in two threads, a fault may occur
+in both. The operating system's page cache survives these faults, so they cannot show the effect of
+fsync; the last column counts the fsync calls of four saves. `benchmarks/chaos/store_crashes.py`
+simulates power cuts for sweep.
 
 ## Causes
 
@@ -185,18 +185,18 @@ These causes were found in the folders of runs with errors:
 - `sem.loky-#` in `/dev/shm` (Optuna with joblib) are names of semaphores of a few bytes each. The
   process that removes them, loky's resource tracker, was killed with the group. In sweep, the next
   driver removes the semaphores of a killed one.
-- `joblib_memmapping_folder` beside Ray Tune belongs to another program on the machine.
+- `joblib_memmapping_folder`, listed above for Ray Tune, belongs to another program on the machine.
 - These errors were not investigated: the `KeyError` of *two kept*, the `UpdateFinishedTrialError`
   of Optuna after a restart, and the processes that Ray Tune left.
 
 ## Limits of this comparison
 
-The comparison has few kills, on one busy machine, in a small search: a zero is not a proof, and a
-one is no rate. Runs in which Ray failed to start within its own limit of 30 s are not counted, and
-the age of Tune's saved state at a kill depends on the machine. Ray Tune and Optuna have many
-features that are not tested here, such as several machines. sweep repeats the iterations that were
-not yet in the ledger: at most one slice per worker, by default 30 s of training. A tool that saves
-after every iteration may lose less.
+The comparison has few kills, on one busy machine, in a small search: a 0 in a table proves little,
+and a 1 is not a failure rate. Runs in which Ray failed to start within its own limit of 30 s are
+not counted, and the age of Tune's saved state at a kill depends on the machine. Ray Tune and Optuna
+have many features that are not tested here, such as several machines. sweep repeats the iterations
+that its database did not yet contain: at most one slice per worker, by default 30 s of training. A
+tool that saves after every iteration may lose less.
 
 ## How to repeat it
 
@@ -204,8 +204,8 @@ after every iteration may lose less.
     build/peers/bin/pip install {pins}
     python -m benchmarks.chaos.peers --peers build/peers/bin/python --rounds 10
 
-`--rounds 10` means ten kills of each kind and tool; a kill takes a minute or two for Ray Tune and
-half of that for the others. Cases in `benchmarks/chaos/peers.jsonl` are not run again, unless
+`--rounds 10` means ten kills of each kind and tool; a kill takes a minute or two for Ray Tune, and
+half as long for the others. Cases in `benchmarks/chaos/peers.jsonl` are not run again, unless
 `--out` names another folder. `--keep` keeps the folders of killed runs. `--report-only` rewrites
 this page.
 """

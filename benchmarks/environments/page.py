@@ -41,31 +41,33 @@ whether PPO can train on it. `sweep check-env ENV` measures one environment.
 | A | equals the uninterrupted trial: the checkpoint contains the environment's whole state |
 | B | equals the uninterrupted trial: the unfinished episode is replayed from its seed and actions |
 | C | drops the unfinished episode and starts the next one from a derived seed |
-| D | does the same as C; even two uninterrupted runs differ |
+| D | is restored as at level C; even two uninterrupted runs differ |
 
 `python -m benchmarks.environments` writes this page. Speeds are for random actions on one core of
 one machine ({machine}), one environment at a time, in CPU time. A speed measurement ends after 10
 s. Environments with fewer than 100 steps/s are trained with 32 steps per iteration, others with
-128. *Resumed*: a trainer is saved after one iteration and restored into another trainer, and every
-number of the next three iterations is compared, at A and B with the uninterrupted trainer, at C and
-D with a second restored trainer. `benchmarks.wrapped:minigrid` shows how to wrap an environment: it
-is a function in `benchmarks/wrapped.py` that converts the text of the mission to numbers.
+128. For the column *resumed*, a trainer is saved after one iteration and restored into another
+trainer. Every number of its next three iterations is compared: at levels A and B with the
+uninterrupted trainer, at C and D with a second restored trainer. `benchmarks.wrapped:minigrid`
+shows how to wrap an environment: it is a function in `benchmarks/wrapped.py` that converts the text
+of the mission to numbers.
 
-A sweep measures the level of an environment when its first trial starts: it steps copies side by
-side and compares every number. The ledger and each checkpoint record the level. `env_level`
-requests a lower level, or B instead of A. The measurement runs in a separate process while the
-trainer starts. If a call takes longer than `env_measure_timeout_s`, the trial ends with an error
-that names the call. An environment that cannot be sent to another process, such as a function that
-holds a lock, is measured in the trainer's process, which ends if the environment hangs. The levels
-of gymnasium 1.4.0's classic control environments are built in and checked by a test, so trials need
-not measure them; `sweep check-env` still does. If an environment uses threads, other processes or
-clocks, it is measured three times with pauses, and the lowest level counts.
+A sweep measures the level of an environment when its first trial starts: it steps copies of the
+environment side by side and compares every number. The ledger (the sweep's database) and each
+checkpoint record the level. `env_level` requests a lower level. The measurement runs in a separate
+process while the trainer starts. If a call of the environment takes longer than
+`env_measure_timeout_s`, the trial ends with an error that names the call. An environment that
+cannot be sent to another process, such as a function that holds a lock, is measured in the
+trainer's process; if the environment hangs, that process is ended. The levels of gymnasium 1.4.0's
+classic control environments are built in and checked by a test, so trials do not measure them;
+`sweep check-env` does. If an environment uses threads, other processes or clocks, it is measured
+three times with pauses, and the lowest level counts.
 
 At level B every episode starts in a newly created environment, because a used object may behave
-differently from a new one. New environments are slow if creating one is slow, and they reset an
-environment that changes from episode to episode (a curriculum). If the measurement detects such
-changes, the level is C; `env_level: B` overrides this. A restore drops an episode of more than
-`env_replay_limit` steps, and the log says so.
+differently from a new one. Level B is therefore slow if creating the environment is slow, and an
+environment that changes from episode to episode (a curriculum) would never advance. If the
+measurement detects such changes, the level is C; `env_level: B` overrides this. A restore drops an
+unfinished episode of more than `env_replay_limit` steps, and the log says so.
 """
 
 

@@ -246,11 +246,11 @@ def _curves(axis: Any, runs: Sequence[dict[str, Any]], color: str) -> None:
 
 TEXT = """# Learning
 
-This page lists the returns of every algorithm over several seeds, with published or measured
+This page compares the returns of every algorithm over several seeds with published or measured
 returns of other libraries. Each seed trains for the stated number of environment steps and then
-plays 100 fresh episodes (20 of Pong) greedily; its score is the mean return. The table shows mean
-and standard deviation over the seeds, their interquartile mean, the 95 % bootstrap interval of the
-mean, and the worst seed.
+plays 100 fresh episodes (20 of Pong) greedily; its score is the mean return. The table shows the
+mean and standard deviation over the seeds, the interquartile mean (IQM), the 95 % bootstrap
+interval of the mean, and the worst seed.
 
 | environment | algorithm | steps | seeds | return | IQM | 95 % | worst | goal | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -261,19 +261,20 @@ Stable-Baselines3.](learning.png)
 
 *zoo* is [rl-baselines3-zoo](https://github.com/DLR-RM/rl-baselines3-zoo): one tuned run,
 deterministic policy. *SLM Lab* is [its benchmark](https://github.com/kengz/SLM-Lab): four seeds,
-returns during training. If no return is published for so few steps, Stable-Baselines3 was trained
-with the settings of rl-baselines3-zoo, as well as for DQN on CartPole and PPO on Acrobot. *alike*
-means worse by less than the difference between seeds. For PPO on Acrobot and DQN on CartPole,
-sweep's settings are the best of seven and of nineteen, chosen under seeds that no row uses. DQN on
-CartPole got ten more seeds after the planned ten had reached 466. The return of Pong is at most 21,
-which can decide a row before the reference has all its seeds.
+returns during training. Where no return is published for as few steps, and for DQN on CartPole and
+PPO on Acrobot, we trained Stable-Baselines3 with the settings of rl-baselines3-zoo. *alike* means
+that sweep's mean is lower, but by less than the differences between seeds. For PPO on Acrobot and
+DQN on CartPole, sweep's settings are the best of seven and of nineteen candidates, chosen under
+seeds that no row uses. DQN on CartPole got ten more seeds after the planned ten had reached a mean
+of 466. A return of Pong is at most 21, so a row can be decided before the reference has all its
+seeds.
 
 ## Update by update
 
 This table shows the distance between the weights of sweep and Stable-Baselines3 after 20 updates
 from the same weights, with the same batches and the same noise, relative to the total change of the
-weights. Both libraries use the same settings: PPO and A2C without normalised advantages, A2C with
-Adam, DQN neither double nor n-step.
+weights. Both libraries use the same settings: PPO and A2C do not normalise advantages, A2C uses
+Adam, and DQN is neither double nor n-step.
 
 | algorithm | relative distance |
 | --- | --- |
@@ -283,12 +284,13 @@ Adam, DQN neither double nor n-step.
 
 ## From files alone
 
-For each of five seeds, PPO trains policies, most of which are stopped while they are poor. Each
-policy writes whole episodes: 5,000 steps on CartPole, 10,000 on Pendulum. An algorithm then learns
-from these files without an environment (`iql` and `dqn` with 5,000 updates) and plays 100 fresh
-episodes greedily. *Sampling* is the return of the seed's best policy while it wrote the files, and
-*greedy* its return over 100 greedy episodes, as means over the seeds. *Above* shows the 95 %
-bootstrap intervals of the differences from these two; for the trained policy, from 90 % of them.
+For each of five seeds, PPO trains policies; the *poor* ones are stopped early. Each policy writes
+whole episodes: 5,000 steps on CartPole, 10,000 on Pendulum. An algorithm then learns from these
+files without an environment (`iql` and `dqn` with 5,000 updates) and plays 100 fresh episodes
+greedily. *Sampling* is the return of the seed's best policy while it wrote the files, and *greedy*
+is this policy's return over 100 greedy episodes; both are means over the seeds. The two columns
+from *above* show the 95 % bootstrap intervals of the return minus *sampling* and minus *greedy*;
+for the trained policy, minus 90 % of each.
 
 | files of | algorithm | seeds | sampling | greedy | return | 95 % | worst | above | | better |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -299,7 +301,7 @@ bootstrap intervals of the differences from these two; for the trained policy, f
 ## Searched, not tuned
 
 This table compares the tuned settings above with settings that a search of 16 trials found. The
-ranges span at least a factor of ten, and their middle is not the tuned value
+ranges of the search span at least a factor of ten, and their middle is not the tuned value
 (`benchmarks/learning/searched/*.yaml`). The three best trials are retrained under three seeds; the
 best of them and the tuned settings are then trained under ten seeds that the search did not use.
 The tuned settings of Acrobot and of CartPole dqn were chosen under some of these seeds, which
@@ -315,7 +317,7 @@ favours them. *As good* means that the 95 % interval of the difference is not be
 
     make learn
 
-takes hours, shows its progress, and continues after an interruption, because
+This takes hours, shows its progress, and continues after an interruption, because
 `benchmarks/learning/results.jsonl` stores each run. `python -m benchmarks.learning --only
 cartpole-ppo` trains one row; `benchmarks/learning/rows.py` has the settings of all rows.
 """

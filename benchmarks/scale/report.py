@@ -53,12 +53,12 @@ def insert_figures(page: str, figures: Figures) -> str:
 def _tables(figures: Figures) -> Iterator[str]:
     yield f"On {figures['machine']}."
     yield ""
-    yield "| search | trials | CPU ms per end | until the next start, CPU ms | ends per second |"
+    yield "| search | trials | CPU ms per slice | CPU ms until the next start | slices per second |"
     yield "| --- | --- | --- | --- | --- |"
     for name, lines in figures["simulate"].items():
         for line in _shown(lines):
             median, percentile, _ = line["next_ms"]
-            cost = f"{line['cpu_ms']:.1f} | {median:.1f}, 99 of 100 within {percentile:.1f}"
+            cost = f"{line['cpu_ms']:.1f} | {median:.1f} (99 % within {percentile:.1f})"
             yield f"| {name} | {line['trials']:,} | {cost} | {1e3 / line['cpu_ms']:.0f} |"
     yield ""
     yield "| for each additional trial | driver's memory | ledger |"
@@ -111,7 +111,7 @@ def _hour(figures: Figures) -> Iterator[str]:
     yield f"| memory of a driver, first and last quarter | {before:.1f} MB, {after:.1f} MB |"
     yield f"| database at the end | {figures['database_bytes'] / 1e6:.1f} MB |"
     median, percentile, longest = figures["next_ms"]
-    label = "from a slice's end to the next start: median, 99 of 100 within, longest"
+    label = "from a slice's end to the next start: median, 99 % within, longest"
     yield f"| {label} | {median:.0f} ms, {percentile:.0f} ms, {longest:.0f} ms |"
     for name, (count, median, _, longest) in figures["commands"].items():
         label = f"`sweep {name}`, {count} times: median, longest"

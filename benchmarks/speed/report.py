@@ -86,12 +86,13 @@ def _machine() -> str:
 
 TEXT = """# Performance
 
-This page compares the speed of sweep with other libraries and with lower bounds, such as a loop by
-hand or `import torch`. The ratio states how many times faster sweep is than a library; for a bound,
-the share of its rate that sweep reaches, or sweep's time as a multiple of the bound's.
+This page compares the speed of sweep with other libraries and with bounds, such as a handwritten
+loop or the time of `import torch`. For a library, the ratio says how many times as fast sweep is;
+for a bound, it is sweep's rate divided by the bound's rate, or sweep's time divided by the bound's
+time.
 
 `make bench` writes this page. Each row runs sweep and the other program alternately, with one
-thread in each process and each library's own settings for this processor. A ratio is the median
+thread in each process and each library's own settings for this processor. The ratio is the median
 over {pairs} pairs or more, followed by the minimum and the maximum. Rates are per second of CPU
 time; shell commands and disk operations are measured in wall time.
 
@@ -110,7 +111,7 @@ The machine has two cores, so more than two slots add nothing.
 ## Where the time of a slice goes
 
 The table shows one slice with one of the 16 settings above: {steps:,} steps with checkpoints, in
-one process. The time of a part excludes the parts inside it.
+one process. The time of a part excludes the time of parts nested in it.
 
 {profile}
 
@@ -118,9 +119,9 @@ one process. The time of a part excludes the parts inside it.
 
     make bench
 
-takes two hours and continues after an interruption. It installs the other libraries in
-`build/peers`, separate from sweep's own environment, and at its end prints the costs of the engine,
-of sampling and of saving a replay buffer. `python -m benchmarks.speed --only NAME --runs 3`
-measures and prints one row, and `--against FOLDER` in place of `--only` compares sweep's cost of a
-result, an iteration of PPO, a checkpoint and 64 short trials with another checkout.
+This takes two hours and continues after an interruption. It installs the other libraries in
+`build/peers`, separate from sweep's own environment, and finally prints the costs of the engine, of
+sampling and of saving a replay buffer. `python -m benchmarks.speed --only NAME --runs 3` measures
+and prints one row. `--against FOLDER` instead of `--only` compares this checkout with another one:
+the costs of a result, an iteration of PPO, a checkpoint, and 64 short trials.
 """
