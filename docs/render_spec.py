@@ -128,8 +128,8 @@ def _cells(name: str) -> Iterator[str]:
     supports = searchers.find(name).supports
     yield f"`{name}`"
     yield from (supports.proposes, supports.conditions, supports.choices, supports.unfinished)
-    yield "yes" if supports.objectives else "refused"
-    yield "kept to" if supports.constraints else "in the ranking only"
+    yield "yes" if supports.objectives else "not supported"
+    yield "proposals avoid violations" if supports.constraints else "only affect the ranking"
 
 
 def render() -> str:

@@ -13,7 +13,7 @@ from sweep.schedulers._shared.pruners import Pruned, StartupOptions
 
 
 class Scheduler(Pruned):
-    """Ends a trial whose best value is worse than the median of completed trials at its level."""
+    """Ends a trial whose best value is worse than the median of completed trials at that step."""
 
     Options: ClassVar[type[BaseModel]] = StartupOptions
     pruner: ClassVar[str] = "MedianPruner"

@@ -27,7 +27,7 @@ class Options(PrunerOptions):
 
 
 class Scheduler(Pruned):
-    """Ends trials when the pruner of Optuna that the spec names says so."""
+    """Ends trials with one of Optuna's pruners, which the spec names."""
 
     Options: ClassVar[type[BaseModel]] = Options
 

@@ -29,7 +29,7 @@ Settings = Mapping[str, Any]
 
 
 class Scheduler(Population):
-    """Population in which a Gaussian process proposes the numbers of offspring."""
+    """Population-based training: a Gaussian process chooses the numeric settings of offspring."""
 
     Options: ClassVar[type[BaseModel]] = PopulationOptions
 

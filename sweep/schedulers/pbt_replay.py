@@ -65,7 +65,7 @@ class ScheduleFile(Steps):
 
 
 class Scheduler(schedulers.Scheduler):
-    """Replays a schedule of settings in a chain of trials, each the offspring of the one before."""
+    """Replays a schedule of settings in a chain of trials, each a child of the previous trial."""
 
     Options: ClassVar[type[BaseModel]] = Options
     pauses = True

@@ -20,7 +20,7 @@ class Options(StartupOptions):
 
 
 class Scheduler(Pruned):
-    """Ends a trial whose best value is not among the best `percentile` percent at its level."""
+    """Ends a trial whose best value is not among the best `percentile` percent at that step."""
 
     Options: ClassVar[type[BaseModel]] = Options
     pruner: ClassVar[str] = "PercentilePruner"

@@ -51,7 +51,7 @@ class Searcher(searchers.Searcher):
         proposes="evolves a normal distribution in generations",
         conditions="drawn at random",
         choices="drawn at random",
-        unfinished="does not wait for them; they belong to their generation",
+        unfinished="does not wait for them, but counts them in their generation",
     )
 
     def __init__(self, options: SearcherOptions) -> None:

@@ -37,7 +37,7 @@ class Searcher(searchers.Searcher):
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
-        proposes="covers the space evenly, whatever the scores",
+        proposes="covers the space evenly, without regard to scores",
         conditions="part of the sequence if their condition holds",
         choices="part of the sequence",
         unfinished="ignores them",

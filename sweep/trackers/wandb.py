@@ -35,7 +35,7 @@ _ROW = re.compile(rb"\x12[\x80-\xff]*[\x00-\x7f]\x12.\x08", re.DOTALL)
 
 
 class Tracker(FileTracker):
-    """Writes an offline run of W&B for each seed of a trial, to be sent when you like."""
+    """Writes an offline run of W&B for each seed of a trial, which you can upload later."""
 
     file = "run-sweep.wandb"
 

@@ -211,9 +211,9 @@ class Evolving(searchers.Searcher):
     options: EvolutionOptions
     supports: ClassVar[Supports] = Supports(
         proposes="evolves a population in generations",
-        conditions="crossed where both parents have them, else drawn at random",
+        conditions="crossed if both parents have them, else drawn at random",
         choices="crossed and mutated",
-        unfinished="does not wait for them; they belong to their generation",
+        unfinished="does not wait for them, but counts them in their generation",
         objectives=True,
         constraints=True,
     )
