@@ -333,8 +333,9 @@ ROWS: tuple[Row, ...] = (
         "500 ± 0 (zoo)",
         {"env": "CartPole-v1", **DQN_CARTPOLE},
         seeds=20,
-        reason="the returns of five of twenty seeds fall late, as do those of eight seeds of the "
-        "reference, with the same updates; the mean of the first five is 500, of ten 466",
+        reason="the returns of five of the twenty seeds fall late in training, and so do those of "
+        "eight seeds of Stable-Baselines3, which makes the same updates; the mean of the first "
+        "five seeds is 500, of the first ten 466",
         reference=Reference(
             "DQN",
             {
@@ -361,7 +362,7 @@ ROWS: tuple[Row, ...] = (
         "500 ± 0 (zoo)",
         {"env": "CartPole-v1", **DQN_CARTPOLE, "lanes": 1},
         seeds=10,
-        reason="the returns of some seeds fall late, as without lanes",
+        reason="the returns of some seeds fall late in training, as without lanes",
     ),
     Row("acrobot-dqn", "Acrobot-v1", "dqn:DQN", 100_000, -85, "-76.6 (zoo)", {"env": "Acrobot-v1"}),
     Row(

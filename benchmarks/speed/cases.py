@@ -251,7 +251,7 @@ CASES = (
         OURS,
         Side("rejax", "ppo_rejax", group="rejax"),
         1.0,
-        reason="all its steps, also of environments, are compiled code; ours are calls of numpy",
+        reason="all steps of rejax, also those of environments, are compiled; sweep calls numpy",
     ),
     Case(
         "ppo-rejax-compiled",
@@ -260,7 +260,7 @@ CASES = (
         Side("sweep, learner: compiled", "ppo_ours", ('{"learner": "compiled"}',)),
         Side("rejax", "ppo_rejax", group="rejax"),
         1.0,
-        reason="environments and acting are still calls of numpy",
+        reason="environments and acting still call numpy",
     ),
     Case(
         "ppo-torch",
@@ -279,8 +279,8 @@ CASES = (
         "DQN on CartPole, 256-256",
         "Stable-Baselines3",
         3.0,
-        reason="half of the time of an update is four matrix products, no faster in numpy than in "
-        "torch; on an Intel Xeon the ratio was 3.48",
+        reason="half of the time of an update is spent in four matrix products, which are no "
+        "faster in numpy than in torch; on an Intel Xeon the ratio was 3.48",
     ),
     _off_policy("dqn", "DQN on CartPole, 256-256, against SBX on JAX", "SBX", 1.4),
     _off_policy("sac", "SAC on Pendulum, 256-256", "Stable-Baselines3", 1.2),
@@ -343,7 +343,7 @@ CASES = (
         1.0,
         more_is_better=False,
         is_against_peer=False,
-        reason="half of the 200 iterations are a new best one, whose checkpoint is copied",
+        reason="half of the 200 iterations have a new best score, so their checkpoint is copied",
     ),
     Case(
         "cartpole64",
@@ -405,7 +405,7 @@ CASES = (
         "save",
         9_155,
         2.5,
-        reason="collecting the state and two digests take longer than writing 0.1 MB",
+        reason="collecting the state and computing two digests takes longer than writing 0.1 MB",
     ),
     _checkpoint("save", 10_000_000, 1.15),
     Case(
