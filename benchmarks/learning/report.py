@@ -265,9 +265,9 @@ returns during training. Where no return is published for as few steps, and for 
 PPO on Acrobot, we trained Stable-Baselines3 with the settings of rl-baselines3-zoo. *alike* means
 that sweep's mean is lower, but by less than the differences between seeds. For PPO on Acrobot and
 DQN on CartPole, sweep's settings are the best of seven and of nineteen candidates, chosen under
-seeds that no row uses. DQN on CartPole got ten more seeds after the planned ten had reached a mean
-of 466. A return of Pong is at most 21, so a row can be decided before the reference has all its
-seeds.
+seeds that no row uses. DQN on CartPole was trained under ten more seeds after the planned ten had
+reached a mean of 466. A return of Pong is at most 21, so a row can be decided before the reference
+has all its seeds.
 
 ## Update by update
 
