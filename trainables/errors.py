@@ -28,17 +28,20 @@ class ConfigError(TrainableError, ValueError):
     Args:
         place: dotted name of the setting, for example ``model.hidden``.
         value: what the user wrote.
-        allowed: description of the allowed values.
+        allowed: description of the allowed values; empty if `problem` and `hint` say it all.
         hint: advice on what to do next; empty when ``allowed`` says it all.
+        problem: description of the mistake; by default that the value is not allowed.
     """
 
-    def __init__(self, place: str, value: object, allowed: str, hint: str = "") -> None:
+    def __init__(
+        self, place: str, value: object, allowed: str = "", hint: str = "", problem: str = ""
+    ) -> None:
         self.place = place
         self.value = value
         self.allowed = allowed
         self.hint = hint
-        text = f"{place}: {shorten(value)} is not allowed; expected {allowed}"
-        super().__init__(f"{text}; {hint}" if hint else text)
+        self.problem = problem
+        super().__init__(f"{place}: {describe_mistake(value, allowed, hint, problem)}")
 
     @property
     def mistakes(self) -> "tuple[ConfigError, ...]":
@@ -47,7 +50,8 @@ class ConfigError(TrainableError, ValueError):
 
     def nested_under(self, place: str) -> "ConfigError":
         """Return the same error for a setting that is nested under the key `place`."""
-        return ConfigError(f"{place}.{self.place}", self.value, self.allowed, self.hint)
+        key = f"{place}.{self.place}" if self.place else place
+        return ConfigError(key, self.value, self.allowed, self.hint, self.problem)
 
 
 class ConfigErrors(ConfigError):
@@ -219,6 +223,17 @@ class NotFiniteError(TrainableError):
     def of_learning(cls, problem: str) -> "NotFiniteError":
         """Return the error about a loss or gradient, with a remedy."""
         return cls(f"{problem}; a smaller lr, a grad_clip or clip_rewards may keep it finite")
+
+
+def describe_mistake(value: object, allowed: str, hint: str, problem: str) -> str:
+    """Return the description of a mistake in a setting, which follows the setting's name.
+
+    It is `problem`, by default that `value` is not allowed; then the `allowed` values and the
+    `hint`, unless they are empty.
+    """
+    seen = problem or f"{shorten(value)} is not allowed"
+    expected = f"expected {allowed}" if allowed else ""
+    return "; ".join(filter(None, (seen, expected, hint.removeprefix("; "))))
 
 
 def nearest(word: object, known_words: Iterable[str]) -> str:

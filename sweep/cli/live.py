@@ -129,7 +129,7 @@ class Narrator:
             case Closed() as closed:
                 return self._closed_lines(closed)
             case SpaceExhausted(reason):
-                return [Line(Kind.NOTICE, None, f"nothing is left to search: {printable(reason)}")]
+                return [Line(Kind.NOTICE, None, f"the search ends early: {printable(reason)}")]
             case _:
                 return ()
 

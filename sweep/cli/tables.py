@@ -236,7 +236,7 @@ def exhausted_line(data: Data) -> list[Text]:
     The reason is the entry ``exhausted`` of `data`.
     """
     reason = data["exhausted"]
-    return [Text(f"nothing is left to search: {printable(reason)}")] if reason else []
+    return [Text(f"the search ends early: {printable(reason)}")] if reason else []
 
 
 def change_lines(changes: Sequence[Data]) -> list[Text]:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from trainables.errors import cut, nearest, printable, shorten
+from trainables.errors import cut, describe_mistake, nearest, printable, shorten
 
 T = TypeVar("T")
 
@@ -185,6 +185,7 @@ class BadConfig(UsageError):
 
     Args:
         key: path of the setting in the spec, for example ``checkpoint.every``, or an option.
+        allowed: description of the accepted values; empty if `problem` and `hint` say it all.
         hint: advice on what to do next; empty if `allowed` is enough.
         problem: description of the mistake; by default that the value is not allowed.
     """
@@ -193,7 +194,7 @@ class BadConfig(UsageError):
         self,
         key: str,
         value: object,
-        allowed: str,
+        allowed: str = "",
         hint: str = "",
         *,
         place: Place | None = None,
@@ -205,11 +206,10 @@ class BadConfig(UsageError):
         self.hint = hint
         self.problem = problem
         self.file, self.line = place or Place()
-        seen = problem or f"{shorten(value)} is not allowed"
-        text = f"{key}: {seen}; expected {allowed}"
+        text = f"{key}: {describe_mistake(value, allowed, hint, problem)}"
         if place is not None and place.file:
             text = f"{place}: {text}"
-        super().__init__(f"{text}; {hint.removeprefix('; ')}" if hint else text)
+        super().__init__(text)
 
 
 class BadSpace(BadConfig):
@@ -499,13 +499,13 @@ class Source:
         return text or "the spec"
 
     def refuse(
-        self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
+        self, path: KeyPath, value: object, allowed: str = "", hint: str = "", problem: str = ""
     ) -> BadConfig:
         """Return the error for a mistake in the setting at `path`, without raising it.
 
-        It is BadSpace for a setting in ``space``, ``forbid`` or ``initial``. `allowed` describes
-        accepted values, `problem` the mistake; empty says that `value` is not allowed. `hint` gives
-        advice.
+        It is BadSpace for a setting in ``space``, ``forbid`` or ``initial``. The arguments are
+        those of BadConfig: `allowed` describes accepted values, `problem` the mistake; empty says
+        that `value` is not allowed. `hint` gives advice.
         """
         kind = BadSpace if (*self.prefix, *path)[:1] in _OF_THE_SPACE else BadConfig
         return kind(self.key(path), value, allowed, hint, place=self.locate(path), problem=problem)

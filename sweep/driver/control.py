@@ -182,7 +182,7 @@ class RequestHandler:
         settings = initial.read_suggestion(self.space, given, Source(marks={(): Place("suggest")}))
         before = len(self.history.open_suggestions)
         if self.history.exhausted:
-            raise UsageError(f"suggest: nothing is left to search: {self.history.exhausted}")
+            raise UsageError(f"suggest: the search has ended: {self.history.exhausted}")
         if self.history.uncreated_trials <= before:
             waiting = f", {before} of them for suggestions that wait" if before else ""
             more = self.history.wanted + 1

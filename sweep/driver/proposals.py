@@ -359,7 +359,10 @@ class Proposer:
         """
         points = _points.countable(space)
         if points is None:
-            raise Exhausted(f"each of {ASKED + DRAWN} proposals has a trial already")
+            raise Exhausted(
+                f"{ASKED + DRAWN} proposals in a row repeated settings that already have a trial; "
+                "widen the space or use smaller steps"
+            )
         left = list(_points.untried_points(points, trials, range(points.count)))
         if not left:
             raise Exhausted(f"each of the {points.count} points of the space has a trial")

@@ -152,7 +152,7 @@ class Folder:
         """
         folder = self.trial(number, replica)
         if leads_elsewhere(folder):
-            raise UsageError(f"{folder}: a link; a trial's folder must be inside that of its sweep")
+            raise _linked(folder)
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             fsync(folder.parent)
@@ -347,8 +347,8 @@ def require_regular_file(path: Path) -> None:
     except OSError:
         return
     if not stat.S_ISREG(mode):
-        kind = "a link" if stat.S_ISLNK(mode) else "no file"
-        raise UsageError(f"{path}: {kind}, where sweeps store a file; move it away")
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
+        raise UsageError(f"{path}: is {kind}, but sweep stores a file there; move it away")
 
 
 @contextmanager
@@ -360,16 +360,14 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
         OSError: the file cannot be opened.
     """
     if leads_elsewhere(path.parent):
-        raise UsageError(
-            f"{path.parent}: a link; a trial's folder must be inside that of its sweep"
-        )
+        raise _linked(path.parent)
     require_regular_file(path)
     try:
         with disk.open_regular_file(path) as found:
             yield found
     except disk.NotRegular:  # it was replaced a moment ago
         raise UsageError(
-            f"{path}: not a regular file, where sweeps store one; move it away"
+            f"{path}: is not a regular file, but sweep stores one there; move it away"
         ) from None
 
 
@@ -404,6 +402,15 @@ def noted_remark(folder: Folder, term: int) -> str:
 
 
 # ---- contents of the root folder ----------------------------------------------------------------
+
+
+def _linked(trial: Path) -> UsageError:
+    """Return the error for a trial's folder that `leads_elsewhere`."""
+    link = trial if trial.is_symlink() else trial.parent
+    return UsageError(
+        f"{link}: is a symbolic link; a trial's folder must lie inside its sweep's folder: replace "
+        "the link by the folder to which it points"
+    )
 
 
 def leads_elsewhere(trial: Path) -> bool:

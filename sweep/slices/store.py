@@ -533,7 +533,7 @@ def check(url: str) -> str:
 
 
 #: Remedy for a storage that fails.
-_DOCTOR = "`sweep doctor --checkpoints URL` examines the storage"
+_DOCTOR = "`sweep doctor --checkpoints URL` tests it"
 
 
 def examine(url: str, patience_s: float) -> float | None:
@@ -674,7 +674,7 @@ def _require(url: str, sweep_id: str) -> None:
     try:
         said = json.loads(Remote(url).read(MARK))
     except (RemoteFileMissing, ValueError) as error:
-        why = f"has no {MARK}: is it the right storage, and the right endpoint?"
+        why = f"it holds no {MARK}; copy this sweep's checkpoints there, or correct URL or endpoint"
         raise RemoteError(url, why) from error
     if said.get("sweep") != sweep_id:
         raise RemoteError(

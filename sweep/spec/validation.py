@@ -114,7 +114,9 @@ def _refusal(mistake: Mistake, source: Source) -> BadConfig:
         return _unknown_key(path, mistake.allowed_keys, source)
     if mistake.kind == "missing key":
         return source.refuse(path, None, _meaning(mistake.model, path), problem="is missing")
-    return source.refuse(path, mistake.value, mistake.allowed, mistake.hint)
+    return source.refuse(
+        path, mistake.value, mistake.allowed, mistake.hint, problem=mistake.problem
+    )
 
 
 def _meant_path(mistake: Mistake) -> KeyPath | None:

@@ -113,7 +113,7 @@ class _Builder:
         self.found = Gathering()
 
     def refuse(
-        self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
+        self, path: KeyPath, value: object, allowed: str = "", hint: str = "", problem: str = ""
     ) -> BadConfig:
         """Return the BadConfig for a mistake at `path` in the text."""
         source = Source(self._start.file, self.marks, self._above)

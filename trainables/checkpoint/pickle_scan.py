@@ -80,12 +80,11 @@ def scan(pickled: bytes, arrays: int, limit: int = MAX_MEMORY) -> int:
     try:
         machine.run()
     except Refused as refusal:
-        raise type(refusal)(f"byte {machine.position}: {refusal}") from None
+        raise type(refusal)(f"{refusal}, at byte {machine.position} of its state") from None
     except IndexError:
-        end = "no STOP, or an argument that reaches beyond the end"
-        raise Refused(f"byte {machine.position}: {end}") from None
+        raise Refused(f"its state ends too early, at byte {machine.position}") from None
     if machine.arrays != arrays:
-        raise Refused(f"{machine.arrays} arrays are mentioned, {arrays} are there")
+        raise Refused(f"its state mentions {machine.arrays} arrays, but the file has {arrays}")
     return machine.memory
 
 
@@ -119,7 +118,7 @@ class _Machine:
         """
         pickled, push = self.pickled, self.stack.append
         if not pickled.startswith(_PREAMBLE):
-            raise Refused("the pickle is not of protocol 4")
+            raise Refused("its state does not begin with pickle's protocol 4")
         position, opcode_at, pushed = len(_PREAMBLE), 0, 0
         try:
             for _ in range(MAX_OPCODES):
@@ -263,7 +262,7 @@ class _Machine:
         if len(self.stack) != 1 or len(self.marks) != 1:
             raise Refused(f"stops with {len(self.stack)} values on the stack; expected one")
         if self.position + 1 != len(self.pickled):
-            raise Refused("bytes after STOP")
+            raise Refused("extra bytes after the end")
         return True
 
 

@@ -33,7 +33,7 @@ from trainables.checkpoint.normal_form import (
     normalise,
     parts_of,
 )
-from trainables.checkpoint.pickle_scan import MAX_MEMORY, MEMORY_PER_BYTE, TooMuch, scan
+from trainables.checkpoint.pickle_scan import MAX_MEMORY, MEMORY_PER_BYTE, Refused, TooMuch, scan
 from trainables.checkpoint.tagged import OPAQUE, TAG, state_type
 from trainables.errors import CorruptCheckpoint, StateError, TrainableError, WrongFormat, printable
 
@@ -149,7 +149,9 @@ def unpack(
     except (TrainableError, MemoryError):  # of `vouch`, or of the machine
         raise
     except Exception as error:  # bytes from outside fail in any way
-        reason = f"its state cannot be read: {type(error).__name__}: {error}"
+        known = isinstance(error, Refused | pickle.UnpicklingError)
+        why = str(error) if known else f"{type(error).__name__}: {error}"
+        reason = f"is damaged or was not written by sweep ({why}); use another checkpoint"
         raise CorruptCheckpoint(source, printable(reason)) from error
 
 

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from trainables.core import legacy_names
-from trainables.errors import ConfigError, ConfigErrors, nearest
+from trainables.errors import ConfigError, ConfigErrors, describe_mistake, nearest
 
 
 class Settings(BaseModel):
@@ -245,11 +245,44 @@ def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
     if mistake.kind == "missing key":
         return ConfigError(place, None, "a value", "it has no default")
     hint = legacy_names.refused_value_advice(place, mistake.value) or mistake.hint
-    return ConfigError(place, mistake.value, mistake.allowed, hint.removeprefix("; "))
+    return ConfigError(place, mistake.value, mistake.allowed, hint, mistake.problem)
 
 
 # -------------------------------------------------------------------------------------------------
 # Mistakes in plain data, described by the keys that the user wrote.
+
+
+class WrongKey(ValueError):
+    """A mistake in one key of the value that a validator checks; the validator raises it.
+
+    A plain ValueError, whose text describes the accepted values, is about the value as a whole.
+
+    Args:
+        path: keys and indices from the validator's value to the wrong one.
+        value: the wrong value.
+        allowed: description of the accepted values; empty if `problem` and `hint` say it all.
+        hint: advice on what to do next; empty if there is none.
+        problem: description of the mistake; by default that the value is not allowed.
+    """
+
+    def __init__(
+        self, path: KeyPath, value: object, allowed: str = "", hint: str = "", problem: str = ""
+    ) -> None:
+        self.path = path
+        self.value = value
+        self.allowed = allowed
+        self.hint = hint
+        self.problem = problem
+        place = ".".join(map(str, path))
+        super().__init__(f"{place}: {describe_mistake(value, allowed, hint, problem)}")
+
+    @classmethod
+    def without_effect(cls, key: str, value: object, reason: str) -> "WrongKey":
+        """Return the mistake that `key` is set although nothing reads it, as `reason` says.
+
+        The reason follows ``has no effect``, for example ``without use_lstm: true``.
+        """
+        return cls((key,), value, hint="remove it", problem=f"has no effect {reason}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +299,8 @@ class Mistake:
     """Description of the accepted values."""
     hint: str = ""
     """Advice that may follow the message; empty if there is none."""
+    problem: str = ""
+    """Description of the mistake; empty to say that the value is not allowed."""
     model: type[BaseModel] | None = None
     """Model whose key has the mistake, or None if it is not known."""
     cause: BaseException | None = None
@@ -281,7 +316,9 @@ class Mistake:
         found.sort(key=lambda one: one["type"] != "extra_forbidden")
         by_path: dict[KeyPath, list[ErrorDetails]] = {}
         for one in found:
-            by_path.setdefault(_path(one, raw), []).append(one)
+            cause = _cause(one)
+            below = cause.path if isinstance(cause, WrongKey) else ()
+            by_path.setdefault((*_path(one, raw), *below), []).append(one)
         return [cls._joined(path, details, model) for path, details in by_path.items()]
 
     @classmethod
@@ -295,16 +332,24 @@ class Mistake:
             return cls(kind="unknown key", **about)
         if first["type"] == "missing":
             return cls(kind="missing key", **about)
+        if isinstance(wrong := _cause(first), WrongKey):
+            about["value"] = wrong.value
+            allowed, hint, problem = wrong.allowed, wrong.hint, wrong.problem
+            return cls(kind="value", allowed=allowed, hint=hint, problem=problem, **about)
         texts = dict.fromkeys(map(_allowed, details))
-        cause = first.get("ctx", {}).get("error")
-        return cls(
-            kind="value", allowed=" or ".join(texts), hint=_hint(first), cause=cause, **about
-        )
+        allowed, hint, cause = " or ".join(texts), _hint(first), _cause(first)
+        return cls(kind="value", allowed=allowed, hint=hint, cause=cause, **about)
 
     @property
     def allowed_keys(self) -> list[str]:
         """Keys that are allowed at this place; empty if the model is not known."""
         return list(self.model.model_fields) if self.model is not None else []
+
+
+def _cause(detail: ErrorDetails) -> BaseException | None:
+    """Return the exception of our own validator; None if pydantic refused the value itself."""
+    cause: BaseException | None = detail.get("ctx", {}).get("error")
+    return cause
 
 
 def _path(detail: ErrorDetails, raw: Any) -> KeyPath:

@@ -532,8 +532,8 @@ def checked_spaces(
     try:
         _ = made_spaces.layout
     except ConfigError as error:
-        hint = error.hint or f"it takes {action}"
-        raise ConfigError("env", config.env, error.allowed, hint) from error
+        problem = f"{config.env} cannot be trained: {error.problem}"
+        raise ConfigError("env", config.env, error.allowed, error.hint, problem) from error
     _ = made_spaces.network_input
     return made_spaces
 
@@ -566,8 +566,9 @@ def agents_spaces(
         try:
             by_agent[agent] = checked_spaces(config, one, action.of[agent])
         except ConfigError as error:
-            hint = f"agent {agent}: {error.hint}"
-            raise ConfigError(error.place, error.value, error.allowed, hint) from error
+            problem = f"agent {agent}: {error.problem}" if error.problem else ""
+            hint = error.hint if problem else f"agent {agent}: {error.hint}"
+            raise ConfigError(error.place, error.value, error.allowed, hint, problem) from error
     return by_agent
 
 

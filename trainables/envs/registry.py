@@ -19,7 +19,7 @@ from typing import Any
 import gymnasium
 
 from trainables.core.importing import entry_point_path, import_path_of
-from trainables.errors import ConfigError, NotImportable
+from trainables.errors import ConfigError, NotImportable, shorten
 
 Creator = Callable[..., Any]
 
@@ -78,7 +78,12 @@ def register_env(name: str, creator: Creator) -> None:
     if it is not callable.
     """
     if not callable(creator):
-        raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")
+        raise ConfigError(
+            f"register_env({name!r}, {shorten(creator)})",
+            creator,
+            problem="the second argument must be a class or function that makes the environment, "
+            f"not of the type {type(creator).__name__}",
+        )
     _creators[name] = creator
 
 

@@ -6,11 +6,11 @@ Vectors (D,) go through perceptrons. Images (H, W, C) go through convolutions wi
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import Field, model_validator
 
-from trainables.core.settings import Settings
+from trainables.core.settings import Settings, WrongKey
 from trainables.envs.kinds.atari import FRAMES, SIZE
 from trainables.envs.make import ObservationSettings
 from trainables.envs.spaces.actions import ActionLayout
@@ -156,30 +156,34 @@ class ModelConfig(Settings):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        """Return the settings; raises ValueError if a key that is set has no effect with others.
+        """Return the settings; raises WrongKey if a key that is set has no effect with others.
 
         Examples are ``hidden`` with ``custom_model``, and ``lstm_cell_size`` without ``use_lstm``.
         """
         given = self.custom_model is not None
-        why = "with custom_model, which has its own layers" if given else "without custom_model"
+        why = "with custom_model, which has layers of its own" if given else "without custom_model"
         for key in KEYS_OF_BUILT_IN_NETWORKS if given else ("custom_model_config",):
             self._require_default(key, why)
         if self.custom_action_dist is not None and self.free_log_std is not None:
-            raise ValueError("no free_log_std with custom_action_dist, which does not read it")
+            self._refuse("free_log_std", "with custom_action_dist")
         for key in () if self.use_lstm else ("lstm_cell_size", "max_seq_len"):
-            self._require_default(key, "without use_lstm, which reads it")
+            self._require_default(key, "without use_lstm: true")
         if self.log_std_init is not None:
             if self.custom_action_dist is not None:
-                raise ValueError("no log_std_init with custom_action_dist, which does not read it")
+                self._refuse("log_std_init", "with custom_action_dist")
             if self.free_log_std is False:
-                raise ValueError("no log_std_init with free_log_std: false, which has no weights")
+                self._refuse("log_std_init", "with free_log_std: false, which has no weights")
         return self
 
     def _require_default(self, key: str, reason: str) -> None:
-        """Raise ValueError, with `reason` in its text, if the key's value is not its default."""
+        """Raise WrongKey, with `reason` in its text, if the key's value is not its default."""
         field = type(self).model_fields[key]
-        if (value := getattr(self, key)) != field.get_default(call_default_factory=True):
-            raise ValueError(f"no {key} {reason} (it is {value})")
+        if getattr(self, key) != field.get_default(call_default_factory=True):
+            self._refuse(key, reason)
+
+    def _refuse(self, key: str, reason: str) -> NoReturn:
+        """Raise WrongKey for a key that has no effect with others, as `reason` says."""
+        raise WrongKey.without_effect(key, getattr(self, key), reason)
 
 
 #: Keys of ``model`` that have no effect with ``custom_model``.
@@ -229,14 +233,15 @@ class OptimizerConfig(Settings):
 
     @model_validator(mode="after")
     def _check_optimizer_keys(self) -> Self:
-        """Return the settings; raises ValueError for one that this optimiser does not read.
+        """Return the settings; raises WrongKey for one that this optimiser does not read.
 
         The default value is always allowed.
         """
         for key, names in OF_SOME.items():
             default = type(self).model_fields[key].default
             if self.name not in names and getattr(self, key) != default:
-                raise ValueError(f"no {key} with name: {self.name}; {' and '.join(names)} take it")
+                why = f"with name: {self.name}; only {' and '.join(names)} read it"
+                raise WrongKey.without_effect(key, getattr(self, key), why)
         return self
 
 

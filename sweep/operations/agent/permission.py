@@ -219,7 +219,9 @@ class Permission:
         """
         place = self.root / PLACE
         if place.is_symlink():
-            raise UsageError(f"{place}: a link, where sweep mcp has a folder; move it away")
+            raise UsageError(
+                f"{place}: is a symbolic link, but sweep mcp needs a folder there; move it away"
+            )
         place.mkdir(parents=True, exist_ok=True)
         folders.require_regular_file(place / "lock")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

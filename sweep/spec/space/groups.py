@@ -124,7 +124,10 @@ class _Walk:
         for word in item:
             if word not in ("parameters", "when"):
                 raise self.source.refuse(
-                    (*path, word), word, "no key next to parameters except when"
+                    (*path, word),
+                    word,
+                    hint=f"move {shorten(word)} under parameters",
+                    problem="a group with the key 'parameters' may have only 'when' beside it",
                 )
         members: Mapping[str, Any] = item["parameters"]
         if not members:

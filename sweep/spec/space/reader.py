@@ -75,7 +75,7 @@ class Reading:
         return self.refuse_at((self.kind, *below), value, allowed, hint)
 
     def refuse_at(
-        self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
+        self, path: KeyPath, value: object, allowed: str = "", hint: str = "", problem: str = ""
     ) -> Exception:
         """Return the error for a mistake at `path` in `raw`."""
         return self.source.refuse(self.paths.get(path, path), value, allowed, hint, problem)

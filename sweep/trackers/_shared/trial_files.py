@@ -425,7 +425,10 @@ def _refuse_links(folder: Path) -> None:
     """Raise StorageError if a trial's folder or its parent is a link."""
     for path in (folder.parent, folder):
         if path.is_symlink():
-            raise StorageError(f"{path}: a link, where a sweep has its own folder; move it away")
+            raise StorageError(
+                f"{path}: is a symbolic link, but a trial's folder must lie inside its sweep's "
+                "folder; replace the link by the folder to which it points"
+            )
 
 
 @contextmanager

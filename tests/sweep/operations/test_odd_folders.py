@@ -70,7 +70,7 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(
     for command in LOOKS:
         code, out, err = here(*command)
         assert code in (0, 2)
-        assert "where sweeps store a file; move it away" in out + err
+        assert "but sweep stores a file there; move it away" in out + err
         assert len(err.strip().splitlines()) <= 1
     assert here("resume", "demo")[0] == 2
     assert digests(folder.root) == before
@@ -84,7 +84,7 @@ def test_a_link_in_the_place_of_the_spec_is_refused(
     folder.spec.symlink_to(tmp_path / "secret")
     code, out, err = here(command, "demo")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert f"{folder.spec}: a link, where sweeps store a file; move it away" in err
+    assert f"{folder.spec}: is a symbolic link, but sweep stores a file there; move it away" in err
 
 
 @pytest.mark.slow
@@ -292,7 +292,7 @@ def test_a_log_that_is_no_file_is_neither_followed_nor_waited_for(
     code, out, err = here("show", "demo", 0, "--log")
     assert (code, out) == (2, "")
     assert "log.txt: " in err
-    assert "where sweeps store a file; move it away" in err
+    assert "but sweep stores a file there; move it away" in err
 
 
 def test_a_log_in_a_trials_folder_that_is_a_link_is_not_read(folder: Folder, here: Here) -> None:
@@ -302,7 +302,7 @@ def test_a_log_in_a_trials_folder_that_is_a_link_is_not_read(folder: Folder, her
     folder.trial(0).symlink_to(moved)
     code, out, err = here("show", "demo", 0, "--log")
     assert (code, out) == (2, "")
-    assert "a link; a trial's folder must be inside that of its sweep" in err
+    assert f"{folder.trial(0)}: is a symbolic link; a trial's folder must lie inside" in err
 
 
 def test_of_a_large_log_the_end_alone_is_read(folder: Folder, here: Here) -> None:

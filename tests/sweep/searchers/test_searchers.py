@@ -154,7 +154,7 @@ def test_a_sweep_over_a_small_space_ends_with_its_last_point_and_resumes_to_noth
     Console(file=stream, width=200).print(
         tables.status(overview.status(lookup.read(folder), {}, 0.0))
     )
-    assert "nothing is left to search: each of the 6 points" in stream.getvalue()
+    assert "the search ends early: each of the 6 points" in stream.getvalue()
 
 
 def test_what_a_person_gives_is_taken_as_it_is_twice_too(tmp_path: Path) -> None:

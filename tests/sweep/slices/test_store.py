@@ -270,7 +270,7 @@ def test_what_is_gone_is_lost_only_in_the_storage_of_the_sweep(here: Store, tmp_
     with pytest.raises(MissingCheckpoint, match="there is no such file"):
         elsewhere(tmp_path).read(saved)
     Remote(BASE).delete([stores.MARK])
-    with pytest.raises(RemoteError, match="is it the right storage"):
+    with pytest.raises(RemoteError, match=r"it holds no sweep\.json; copy"):
         elsewhere(tmp_path).read(saved)
 
 
@@ -393,7 +393,7 @@ def test_python_says_it_with_the_same_word(tmp_path: Path) -> None:
         sweep.run(given, checkpoints="team", **how, **spec)
     made = sweep.run(given, checkpoints="faulty://team", **how, **spec)
     assert made.best().checkpoint().path.is_file()
-    with pytest.raises(StorageError, match=r"is it the right storage.*`sweep doctor --ch"):
+    with pytest.raises(StorageError, match=r"it holds no sweep.json; copy.*`sweep doctor --ch"):
         sweep.resume("demo", checkpoints="faulty://other", trials=3, **how)
     assert len(sweep.resume("demo", checkpoints="faulty://team", trials=3, **how).trials) == 3
 
@@ -465,11 +465,13 @@ def test_a_copied_folder_does_not_go_on_in_the_storage_of_the_first(tmp_path: Pa
 
 def test_a_storage_without_the_sweep_is_no_place_to_go_on(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, checkpoints="faulty://team")
-    with pytest.raises(Exception, match="is it the right storage"):
+    with pytest.raises(Exception, match=r"it holds no sweep\.json; copy"):
         sweeps.run(folder, checkpoints="faulty://other")
     assert stores.of_sweep(folder).url.startswith("faulty://team/")
     FaultyStorage.store.clear()
-    with pytest.raises(RemoteError, match="is it the right storage, and the right endpoint"):
+    with pytest.raises(
+        RemoteError, match=r"copy this sweep.s checkpoints there, or correct URL or endpoint"
+    ):
         sweeps.run(folder)
 
 

@@ -290,7 +290,7 @@ REFUSED: dict[str, tuple[type[SAC | TD3], dict[str, Any], str]] = {
     "unread": (
         TD3,
         {"exploration_config": {"ou_theta": 0.3}},
-        r"no ou_theta with type: GaussianNoise",
+        r"ou_theta: has no effect with type: GaussianNoise",
     ),
     "rate of the critics": (
         TD3,
@@ -300,7 +300,7 @@ REFUSED: dict[str, tuple[type[SAC | TD3], dict[str, Any], str]] = {
     "unread, too": (
         SAC,
         {"exploration_config": {"sample_freq": 4}},
-        r"no sample_freq with type: StochasticSampling",
+        r"sample_freq: has no effect with type: StochasticSampling",
     ),
     "target": (
         SAC,

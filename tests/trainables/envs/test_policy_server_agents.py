@@ -281,5 +281,16 @@ def test_spaces_may_be_those_of_an_environment_of_several_agents() -> None:
     server = PolicyServer(of)
     assert server.action_space == dict.fromkeys(("left", "right", "brief"), spaces.Discrete(3))
     assert server.observation_space["brief"] == spaces.Discrete(3)
-    with pytest.raises(ConfigError, match="a: expected observation_space and action_space"):
-        PolicyServer(EnvContext({"agents": {"a": {"action_space": SPACES["action_space"]}}}))
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"action_space": {"discrete": 2}}, "red: observation_space is missing; an agent needs"),
+        (SPACES | {"reward": 1}, "red: reward is not a known key; an agent needs"),
+        (SPACES | {"action_space": {"n": 2}}, "red.action_space: .*has no key 'box'.*discrete"),
+    ],
+)
+def test_a_mistake_in_the_spaces_of_an_agent_is_named_by_its_key(entry: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^env_config\.agents\.{words}"):
+        PolicyServer(EnvContext({"agents": {"red": entry}}))

@@ -424,9 +424,20 @@ TWICE = spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Di
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (spaces.Box(0, 5, (2,), np.int64), "real Box actions.*MultiDiscrete"),
-        (spaces.Dict({"say": spaces.Text(3)}), "real Box actions.*action.say is a Text.*wraps it"),
-        (spaces.Tuple((spaces.Discrete(2**25), spaces.Box(0, 1, (1,)))), "1048576 choices"),
+        (
+            spaces.Box(0, 5, (2,), np.int64),
+            r"are integers; .*use MultiDiscrete\(\[6, 6\]\) instead",
+        ),
+        (spaces.Box(-1, 1, (1,), np.int8), r"use MultiDiscrete\(\[3\], start=\[-1\]\) instead"),
+        (spaces.Box(0, 255, (8, 8), np.uint8), "a float Box whose values it rounds"),
+        (
+            spaces.Dict({"say": spaces.Text(3)}),
+            "^env: action.say, .* cannot choose from; .*Wrapper",
+        ),
+        (
+            spaces.Tuple((spaces.Discrete(2**25), spaces.Box(0, 1, (1,)))),
+            "33554433 choices.*at most 1048576",
+        ),
         (TWICE, "two of them are action.a.b: use no dots in the keys of a Dict"),
     ],
 )

@@ -169,7 +169,7 @@ def test_deviations_begin_where_log_std_init_says(learner: str) -> None:
         (
             PPO,
             {"env": "Pendulum-v1", "model": {"log_std_init": -1.0, "free_log_std": False}},
-            "no log_std_init with free_log_std: false",
+            "^model.log_std_init: has no effect with free_log_std: false",
         ),
         (
             PPO,

@@ -62,5 +62,8 @@ def test_what_another_optimiser_kept_is_refused() -> None:
 
 
 def test_settings_of_another_optimiser_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no betas with name: sgd; adam and adamw take it"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^optimizer.betas: has no effect with name: sgd; only adam and adamw read it",
+    ):
         PPO({"env": "CartPole-v1", "optimizer": {"name": "sgd", "betas": [0.9, 0.99]}})

@@ -121,7 +121,10 @@ def test_what_breaks_the_contract_is_refused_before_training(name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model": {**BETA, "free_log_std": True}}, "no free_log_std with custom_action_dist"),
+        (
+            {"model": {**BETA, "free_log_std": True}},
+            "^model.free_log_std: has no effect with custom_action_dist",
+        ),
         (
             {"model": BETA, "exploration_config": {"type": "StateDependentNoise"}},
             "model.custom_action_dist.*None with StateDependentNoise",

@@ -266,9 +266,12 @@ def test_what_breaks_the_contract_is_refused_before_training(name: str) -> None:
     ("model", "message"),
     [
         ({**PLAIN, "custom_model_config": {"depth": 2}}, r"Plain\(\(4,\), 2, depth\) raised TypeE"),
-        ({**PLAIN, "hidden": [8]}, "no hidden with custom_model"),
-        ({**PLAIN, "use_lstm": True}, "no use_lstm with custom_model"),
-        ({"custom_model_config": {"width": 2}}, "no custom_model_config without custom_model"),
+        ({**PLAIN, "hidden": [8]}, "^model.hidden: has no effect with custom_model"),
+        ({**PLAIN, "use_lstm": True}, "^model.use_lstm: has no effect with custom_model"),
+        (
+            {"custom_model_config": {"width": 2}},
+            "^model.custom_model_config: has no effect without custom_model",
+        ),
         (f"{HERE}:Plain", f"write model: {{custom_model: {HERE}:Plain}}"),
     ],
 )

@@ -182,9 +182,21 @@ APART = {"remote_worker_envs": True, "remote_env_batch_wait_ms": 5.0}
 @pytest.mark.parametrize(
     ("kind", "config", "says"),
     [
-        (DQN, {"exploration_config": {"initial_stddev": 0.2}}, "no initial_stddev with type: Eps"),
-        (TD3, {"exploration_config": {"adaptation_freq": 2}}, "no adaptation_freq with type: Gau"),
-        (TD3, {"exploration_config": {"type": "ParameterNoise", "ou_theta": 0.2}}, "no ou_theta"),
+        (
+            DQN,
+            {"exploration_config": {"initial_stddev": 0.2}},
+            "initial_stddev: has no effect with type: Eps",
+        ),
+        (
+            TD3,
+            {"exploration_config": {"adaptation_freq": 2}},
+            "adaptation_freq: has no effect with type: Gau",
+        ),
+        (
+            TD3,
+            {"exploration_config": {"type": "ParameterNoise", "ou_theta": 0.2}},
+            "ou_theta: has no effect with",
+        ),
         (DQN, {**NOISE, **APART}, "remote_env_batch_wait_ms: 5.0.*ParameterNoise"),
         (TD3, {**NOISE, **APART}, "remote_env_batch_wait_ms: 5.0.*ParameterNoise"),
         (DQN, {**NOISE, "noisy": True}, "exploration_config.*noisy: true"),

@@ -128,7 +128,7 @@ def test_ranks_learn_with_it() -> None:
         ({"learner": "fused"}, r"learner: 'fused' .*exploration_config.type"),
         (
             {"exploration_config": {"sample_freq": 3}},
-            r"no sample_freq with type: StochasticSampling",
+            r"sample_freq: has no effect with type: StochasticSampling",
         ),
     ],
 )

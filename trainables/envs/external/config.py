@@ -4,11 +4,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from trainables.core.settings import Settings
+from trainables.core.settings import Settings, WrongKey
 from trainables.envs.external.tokens import VARIABLE
-from trainables.envs.external.wire import (
-    parse_space,
-)
+from trainables.envs.external.wire import parse_space
 
 
 class ServerConfig(Settings):
@@ -69,18 +67,37 @@ class ServerConfig(Settings):
     @field_validator("observation_space", "action_space")
     @classmethod
     def _space(cls, value: Any) -> Any:
-        """Return the JSON description of a space unchanged; ValueError if it describes none."""
+        """Return the JSON description of a space unchanged; WrongKey if it describes none."""
         if value is not None:
-            parse_space(value)
+            _check_space(value)
         return value
 
     @field_validator("agents")
     @classmethod
     def _agents(cls, value: Any) -> Any:
-        """Return agent → descriptions of its spaces unchanged; ValueError unless each has both."""
+        """Return agent → descriptions of its spaces unchanged; WrongKey unless each has both."""
         for agent, both in (value or {}).items():
-            if both.keys() != {"observation_space", "action_space"}:
-                raise ValueError(f"{agent}: expected observation_space and action_space")
-            for one in both.values():
-                parse_space(one)
+            missing = [f"{key} is missing" for key in _OF_AN_AGENT if key not in both]
+            unknown = [f"{key} is not a known key" for key in both if key not in _OF_AN_AGENT]
+            for problem in missing or unknown:
+                hint = f"an agent needs {' and '.join(_OF_AN_AGENT)} and no other key"
+                raise WrongKey((agent,), both, hint=hint, problem=problem)
+            for key, one in both.items():
+                _check_space(one, agent, key)
         return value
+
+
+_OF_AN_AGENT = ("observation_space", "action_space")
+"""Keys of an agent's entry."""
+
+
+def _check_space(data: Any, *path: str) -> None:
+    """Raise WrongKey, about the key at `path`, if `data` describe no space."""
+    try:
+        parse_space(data)
+    except ValueError as error:
+        raise WrongKey(path, data, f"a space such as {_EXAMPLES}", problem=str(error)) from error
+
+
+_EXAMPLES = "{discrete: 2} or {box: [4], low: -1, high: 1}"
+"""Two descriptions of spaces, for messages."""

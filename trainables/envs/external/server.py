@@ -108,7 +108,10 @@ class PolicyServer(ExternalEnv):
     settings."""
 
     def __init__(self, context: EnvContext) -> None:
-        self.config = parse(ServerConfig, dict(context))
+        try:
+            self.config = parse(ServerConfig, dict(context))
+        except ConfigError as error:
+            raise error.nested_under("env_config") from None
         self.episode_timeout_s = self.config.episode_timeout_s
         super().__init__(*self._spaces())
         self._worker, self._workers = context.worker_index, max(1, context.num_workers)

@@ -189,7 +189,8 @@ def parse_space(data: Any) -> spaces.Space[Any]:
     try:
         return _parse_space(data)
     except (AssertionError, KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"{shorten(dict(data))} is not a space: {error!r}") from error
+        why = f"it has no key {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{shorten(dict(data))} is not a space ({why})") from error
 
 
 def _parse_space(data: Mapping[str, Any]) -> spaces.Space[Any]:

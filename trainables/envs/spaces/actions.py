@@ -22,6 +22,8 @@ ActionLeaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | space
 #: Largest number of a network's outputs: one for each choice and number of an action. Choices
 #: together with real numbers are stored as float32, which holds integers up to 2**24 exactly.
 MOST_CHOICES = 2**20
+#: Largest number of columns that a message lists.
+MOST_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -204,19 +206,18 @@ def _check_size(space: spaces.Space[Any]) -> None:
     """Raise ConfigError for an action space with nothing to choose, or too much for a network."""
     outputs = sum(count_choices(leaf) for leaf in leaves(space))
     if not outputs:
-        hint = (
-            f"its action space is {space}, which holds nothing: give it a dummy choice with a "
-            "gymnasium.ActionWrapper, for example Discrete(1)"
-        )
-        raise ConfigError("env", str(space), "actions with something to choose", hint)
+        hint = "give it a dummy choice with a gymnasium.ActionWrapper, for example Discrete(1)"
+        problem = f"its action space is {space}, which leaves nothing to choose"
+        raise ConfigError("env", str(space), hint=hint, problem=problem)
     if outputs > MOST_CHOICES:
         raise ConfigError(
             "env",
             str(space),
-            f"at most {MOST_CHOICES} choices and numbers of an action",
-            f"its action space is {space}, and a policy gives one number for each of its {outputs} "
-            "choices: split them into several columns (MultiDiscrete) or represent them as "
-            "numbers (Box) in a gymnasium.ActionWrapper",
+            f"at most {MOST_CHOICES}",
+            "split them into several columns (MultiDiscrete) or represent them as numbers (Box) in "
+            "a gymnasium.ActionWrapper",
+            f"its action space {space} has {outputs} choices, for each of which a policy computes "
+            "one number",
         )
 
 
@@ -228,18 +229,37 @@ def leaves(space: spaces.Space[Any]) -> Iterator[ActionLeaf]:
     for name, leaf in named_leaves(space, "action").items():
         whole = isinstance(leaf, spaces.Box) and not np.issubdtype(leaf.dtype, np.floating)
         if not isinstance(leaf, ActionLeaf) or whole:
+            part = "its action space" if name == "action" else f"{name}, a part of its actions,"
+            why = "whose values are integers" if whole else "which policies cannot choose from"
             raise ConfigError(
                 "env",
                 str(leaf),
-                "Discrete, MultiDiscrete, MultiBinary or real Box actions, alone or in Tuple or "
-                "Dict",
-                "MultiDiscrete(nvec, start=…) is equivalent"
-                if whole
-                else f"{name} is a {type(leaf).__name__}, which no policy chooses: name a function "
-                "that makes the environment and wraps it, env: package.module:function, in a "
-                "gymnasium.ActionWrapper",
+                "Discrete, MultiDiscrete, MultiBinary or a float Box, alone or in a Tuple or Dict",
+                _whole_numbers_remedy(leaf) if isinstance(leaf, spaces.Box) else _WRAP,
+                f"{part} is {leaf}, {why}",
             )
         yield leaf
+
+
+_WRAP = (
+    "wrap the environment in a gymnasium.ActionWrapper, and give the function that returns it: "
+    "env: package.module:function"
+)
+"""Advice for an environment whose actions no policy can choose."""
+
+
+def _whole_numbers_remedy(box: spaces.Box) -> str:
+    """Return advice for actions that are a Box of integers: the same choices in another space.
+
+    A Box without bounds, of several axes or with many values has no such space; then it is to wrap
+    the environment.
+    """
+    low, high = ([int(one) for one in bound.reshape(-1)] for bound in (box.low, box.high))
+    counts = [top - bottom + 1 for bottom, top in zip(low, high, strict=True)]
+    if len(box.shape) != 1 or len(counts) > MOST_SHOWN or sum(counts) > MOST_CHOICES:
+        return f"{_WRAP}; its action_space may be a float Box whose values it rounds"
+    start = f", start={low}" if any(low) else ""
+    return f"use MultiDiscrete({counts}{start}) instead"
 
 
 def _sizes(leaf: ActionLeaf) -> list[int]:

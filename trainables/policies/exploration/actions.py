@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from trainables.core.settings import Settings
+from trainables.core.settings import Settings, WrongKey
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.policies.acting.distributions import (
@@ -247,14 +247,14 @@ class PolicyNoiseConfig(Settings):
 
 
 def refuse_unread(config: Any, kind: str, keys: tuple[str, ...]) -> None:
-    """Raise ValueError if `config.type` is `kind` and a setting in `keys` is not its default.
+    """Raise WrongKey if `config.type` is `kind` and a setting in `keys` is not its default.
 
     Exploration of that type does not read these settings.
     """
     fields = type(config).model_fields
     for key in keys if config.type == kind else ():
         if (value := getattr(config, key)) != fields[key].default:
-            raise ValueError(f"no {key} with type: {kind}, which does not read it (it is {value})")
+            raise WrongKey.without_effect(key, value, f"with type: {kind}")
 
 
 class NoiseMatrices:

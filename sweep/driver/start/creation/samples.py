@@ -62,12 +62,13 @@ def refusal(error: ConfigError, source: Source, space: Space) -> BadConfig:
     The line is in ``space`` for a searched key, else in ``config``.
     """
     names = error.place.split(".")
+    mistake = (error.value, error.allowed, error.hint, error.problem)
     for end in range(len(names), 0, -1):
         name = ".".join(names[:end])
         if name in space.parameters:
             path = ("space", *space.parameters[name].path)
-            return source.refuse(path, error.value, error.allowed, error.hint)
-    return source.refuse(("config", *names), error.value, error.allowed, error.hint)
+            return source.refuse(path, *mistake)
+    return source.refuse(("config", *names), *mistake)
 
 
 class StackWidths:

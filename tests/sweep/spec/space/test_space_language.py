@@ -488,8 +488,8 @@ for _ in range(40):
             {"parameters": {"a": {"b": 1}}, "c": 1},
             "x.c",
             "c",
-            "no key next to parameters except when",
-            "",
+            "may have only 'when' beside it",
+            "move 'c' under parameters",
         ),
         (DEEP, "x.g.g.g", "…", "at most 16 groups", ""),
     ],
@@ -502,7 +502,7 @@ def test_a_mistake_is_answered_with_its_place_value_and_remedy(
     error = caught.value
     assert error.key == f"space.{place}"
     assert value is ... or error.value == value
-    assert allowed in error.allowed
+    assert allowed in f"{error.problem} {error.allowed}"
     assert hint in error.hint
     assert str(error).isprintable()
     assert len(str(error)) < 700
