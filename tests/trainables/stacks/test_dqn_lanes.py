@@ -12,7 +12,7 @@ from tests.support.lanes import assert_same, numbers_of
 from trainables.algorithms.dqn import DQN
 from trainables.errors import ConfigError, NotFiniteError
 from trainables.stacks import trainer as lanes
-from trainables.stacks.dqn import replay_places
+from trainables.stacks.dqn import LaneDQN, replay_places
 from trainables.trainable import TrialContext
 
 CONFIG = {
@@ -182,6 +182,29 @@ def test_nothing_is_learnt_before_learning_starts() -> None:
     assert [learnt for learnt, *_ in curve(lane, 2)] == [{}, {}]
     assert_same(before, lane.policy.weights())
     assert set(curve(lane, 1)[0][0]) == {"loss", "mean_q", "grad_norm"}
+
+
+def test_the_rates_of_each_round_are_those_of_its_first_step() -> None:
+    """Rounds have 16 steps; learning starts within the second round of the iteration."""
+    scheduled: dict[str, Any] = {
+        "lr": 1e-2,
+        "lr_schedule": "linear",
+        "schedule_timesteps": 160,
+        "exploration_config": {"epsilon_timesteps": 64, "final_epsilon": 0.0},
+        "tau": None,
+        "target_network_update_freq": 40,
+    }
+    lane = made(**scheduled, timesteps_per_iteration=64)
+    assert isinstance(lane, LaneDQN)
+    lane.progress.timesteps = 16
+    rates = lane.rates()
+    np.testing.assert_allclose(rates.lr, [9e-3, 8e-3, 7e-3, 6e-3], rtol=1e-6)
+    np.testing.assert_allclose(rates.epsilon, [0.75, 0.5, 0.25, 0.0], atol=1e-6)
+    assert rates.updates.tolist() == [3, 3, 3, 3]
+    assert rates.copies_target.tolist() == [False, True, False, True]
+    lane.progress.timesteps = 0
+    assert lane.rates().updates.tolist() == [0, 3, 3, 3]
+    lane.stop()
 
 
 def test_a_target_that_waits_becomes_what_is_learnt() -> None:

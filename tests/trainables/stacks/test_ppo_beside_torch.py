@@ -1,5 +1,6 @@
 """A lane collects and learns as the trainer in torch does: the same rows, the same step."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -7,10 +8,12 @@ import jax
 import numpy as np
 import pytest
 
-from trainables.algorithms.ppo import PPO
+from trainables.algorithms.ppo import PPO, ppo_loss
+from trainables.learners.returns import generalized_advantages, next_values
 from trainables.policies.filters import REWARD_CLIP, MeanStdFilter, RewardScaler
 from trainables.rollout.batch import TrainBatch
 from trainables.stacks import ppo_program as program
+from trainables.stacks.episodes import Stepped
 from trainables.stacks.ppo import LanePPO
 from trainables.stacks.ppo_program import Lane, Rates
 from trainables.trainable import TrialContext
@@ -102,6 +105,82 @@ def test_a_round_ends_after_an_epoch_whose_mean_divergence_is_beyond_its_bound()
     assert learnt(2, 0.5 * divergence)[0] == first
     assert learnt(2, 1.5 * divergence)[0] != first
     trainer.stop()
+
+
+def test_advantages_are_those_of_a_trainer_where_episodes_end_and_are_cut_off() -> None:
+    discounts = {"gamma": 0.9, "lambda_": 0.7}
+    lane = PPO({**config("choices"), **discounts, "lanes": 1}, TrialContext(seed=3))
+    assert isinstance(lane, LanePPO)
+    stream, times = np.random.default_rng(4), (12, 2)
+    ends = stream.random(times)
+    terminated, truncated = ends < 0.2, ends > 0.8
+    terminated[-1], truncated[-1] = [False, False], [False, True]
+    assert terminated.any()
+    assert truncated[:-1].any()
+    rewards, values, unread = stream.standard_normal((3, *times)).astype(np.float32)
+    seen, following = stream.standard_normal((2, *times, 4)).astype(np.float32)
+    stepped = Stepped(rewards, following, terminated, truncated, unread, unread)
+    ticks = program._Tick(seen, np.zeros(times, np.int32), unread, values, stepped)
+    shape = dataclasses.replace(lane.shape, steps=12)
+    weights = lane.as_lane_state().learnt.weights
+    found = rows_of(shape, lane.lane_settings(), weights, ticks)
+
+    of_next = lane.inference.actor.values(following.reshape(-1, 4)).reshape(times)
+    after = next_values(values, of_next[-1], of_next, truncated)
+    expected = generalized_advantages(rewards, values, after, (terminated, truncated), (0.9, 0.7))
+    for name, column in expected._asdict().items():
+        np.testing.assert_allclose(
+            getattr(found, name), column.reshape(-1), rtol=1e-4, atol=1e-5, err_msg=name
+        )
+    lane.stop()
+
+
+def test_a_step_on_rows_that_the_policy_has_moved_from_is_bounded_as_in_torch() -> None:
+    options = {"clip_param": 0.1, "vf_clip_param": 0.2, "vf_loss_coeff": 0.7, "entropy_coeff": 0.03}
+    given = {**config("choices"), **options, "normalize_advantages": False}
+    lane = PPO({**given, "lanes": 1}, TrialContext(seed=3))
+    plain = PPO({**given, "learner": "torch"}, TrialContext(seed=3))
+    assert isinstance(lane, LanePPO)
+    stream = np.random.default_rng(4)
+    seen, actions = stream.standard_normal((64, 4), np.float32), stream.integers(0, 2, 64)
+    policy = plain.policy.in_torch()
+    now = policy.model.evaluate(_tensor(seen), _tensor(actions))
+    moved, advantages, returns = 0.3 * stream.standard_normal((3, 64)).astype(np.float32)
+    logp, values = now.logp.detach().numpy() + moved, now.values.detach().numpy() - moved
+    rows = program._Row(seen, actions, logp, values, advantages, returns)
+    rates = Rates(*(column[0] for column in lane.rates()))
+    weights = lane.as_lane_state().learnt.weights
+    differentiate = jax.jit(jax.value_and_grad(program._loss, has_aux=True), static_argnums=1)
+    (_, measured), gradient = differentiate(weights, lane.shape, lane.lane_settings(), rates, rows)
+
+    columns = {name: _tensor(one) for name, one in rows._asdict().items()}
+    loss, parts = ppo_loss(policy.model, columns, plain.settings)
+    expected = policy.compute_gradients(loss)
+    assert 0.2 < parts[program.STATS.index("clip_fraction")] < 0.9
+    np.testing.assert_allclose(measured, parts.numpy(), rtol=1e-4, atol=1e-5)
+    for name, one in lane.as_policy(gradient).items():
+        np.testing.assert_allclose(one, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
+    lane.stop()
+    plain.stop()
+
+
+def test_the_rates_of_each_round_are_those_of_its_first_step() -> None:
+    scheduled = {
+        "lr_schedule": "linear",
+        "entropy_coeff_schedule": [[0, 0.0], [640, 0.5]],
+        "clip_param": 0.4,
+        "clip_param_schedule": "linear",
+        "schedule_timesteps": 640,
+        "timesteps_per_iteration": 180,
+    }
+    lane = PPO({**config("choices"), **scheduled, "lanes": 1}, TrialContext(seed=3))
+    assert isinstance(lane, LanePPO)
+    lane.progress.timesteps = 64
+    rates = lane.rates()
+    np.testing.assert_allclose(rates.lr, [0.9e-2, 0.8e-2, 0.7e-2], rtol=1e-6)
+    np.testing.assert_allclose(rates.entropy, [0.05, 0.1, 0.15], rtol=1e-6)
+    np.testing.assert_allclose(rates.clip, [0.36, 0.32, 0.28], rtol=1e-6)
+    lane.stop()
 
 
 def _tensor(array: Any) -> Any:
