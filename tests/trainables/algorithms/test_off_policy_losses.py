@@ -1,5 +1,6 @@
 """Losses and gradients of SAC and TD3, by either learner, equal plain ones that stand here."""
 
+import math
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -32,6 +33,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "tanh": {"model": {"hidden": [16, 12], "activation": "tanh"}},
     "gsde": {"exploration_config": {"type": "StateDependentNoise", "log_std_init": -1.0}},
 }
+#: The kind whose means lie on both sides of the bound at which they are clipped.
+AT_THE_BOUND, BOUND = "gsde, at the bound", 2.0
 
 
 def batch(space: str, seed: int = 0) -> Rows:
@@ -125,11 +128,16 @@ def learner(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, AT_THE_BOUND])
 def of_numbers(request: pytest.FixtureRequest, learner: str) -> Iterator[SAC]:
-    settings = {**SMALL, "env": "Pendulum-v1", "learner": learner, **KINDS[request.param]}
+    kind = KINDS["gsde" if request.param == AT_THE_BOUND else request.param]
+    settings = {**SMALL, "env": "Pendulum-v1", "learner": learner, **kind}
     trainer = SAC(settings, TrialContext(seed=1))
     in_doubles(trainer)
+    if request.param == AT_THE_BOUND:
+        trainer.policy.model.get_parameter("actor.2.bias").data.fill_(BOUND)
+        means, _ = trainer.policy.model.heads(tensors(batch("Pendulum-v1"))["observations"])
+        assert 0 < (means > BOUND).sum() < ROWS
     yield trainer
     trainer.stop()
 
@@ -176,6 +184,25 @@ def test_sac_of_numbers_is_as_published(of_numbers: SAC) -> None:
     assert_same(of_numbers, plain, "log_alpha")
 
 
+def test_deviations_below_their_least_have_that_and_no_gradient(learner: str) -> None:
+    trainer = SAC({**SMALL, "env": "Pendulum-v1", "learner": learner}, TrialContext(seed=1))
+    in_doubles(trainer)
+    bias = trainer.policy.model.get_parameter("actor.2.bias")
+    bias.data[1] = -50.0
+    rows = batch("Pendulum-v1")
+    means = Plain(trainer.policy.model).actor(tensors(rows)["observations"])[0][:, 0]
+    noise = np.random.default_rng(7).standard_normal((2 * ROWS, 1), np.float32)[:ROWS, 0]
+    each = 0.5 * np.square(noise) - 20.0 + 0.5 * math.log(2 * math.pi)
+    slopes = torch.log(1 - means.tanh().square()).detach().numpy()
+    trainer.losses.begin(rows, np.random.default_rng(7))
+    trainer.losses.actor()
+    assert float(trainer.losses.entropy) == pytest.approx((each + slopes).mean(), rel=1e-6)
+    assert bias.grad is not None
+    assert bias.grad[0] != 0.0
+    assert bias.grad[1] == 0.0
+    trainer.stop()
+
+
 def test_sac_of_choices_is_as_published(learner: str) -> None:
     trainer = SAC({**SMALL, "env": "CartPole-v1", "learner": learner}, TrialContext(seed=1))
     in_doubles(trainer)
@@ -212,14 +239,16 @@ def test_sac_of_choices_is_as_published(learner: str) -> None:
 
 
 def test_td3_is_as_published(learner: str) -> None:
-    trainer = TD3({**SMALL, "env": "Pendulum-v1", "learner": learner}, TrialContext(seed=1))
+    given = {"env": "Pendulum-v1", "learner": learner, "target_noise_clip": 0.3}
+    trainer = TD3({**SMALL, **given}, TrialContext(seed=1))
     in_doubles(trainer)
     trainer.policy.model.get_parameter("target_actor.2.bias").data.fill_(1.0)  # noise leads beyond
     plain, losses, rows = Plain(trainer.policy.model), trainer.losses, batch("Pendulum-v1")
     of = tensors(rows)
     critic_loss, _ = losses.critics(rows, np.random.default_rng(7))
     drawn = np.random.default_rng(7).standard_normal((ROWS, 1), np.float32).astype(np.float64)
-    noise = (0.2 * torch.from_numpy(drawn)).clamp(-0.5, 0.5)
+    noise = (0.2 * torch.from_numpy(drawn)).clamp(-0.3, 0.3)
+    assert (noise.abs() == 0.3).any()
     with torch.no_grad():
         best = plain.actor(of["new_obs"], "target_actor")[0].tanh()
         assert ((best + noise).abs() > 1).any()
