@@ -18,6 +18,7 @@ from sweep.driver.context import DriverContext
 from sweep.driver.limits import Guard
 from sweep.driver.start import launch
 from sweep.driver.start.launch import Launch
+from sweep.history.curve import Point
 from sweep.history.events import Closed, End, Opened, Status
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
@@ -129,7 +130,8 @@ class Watched:
 
     def __init__(self, folder: Folder, parts: DriverContext, limits: Limits) -> None:
         self.note, self.now, self.pool = folder.trial(0) / "progress.json", 1000.0, Waiting()
-        parts.history.trials[0].replicas[0].curve.clear()
+        self.replica = parts.history.trials[0].replicas[0]
+        self.replica.curve.clear()
         spec = parts.spec.model_copy(update={"limits": limits})
         self._guard = Guard(replace(parts, spec=spec, pool=self.pool))
         opened = Opened(0, 0, 7, parts.history.trials[0].replicas[0].goal, "")
@@ -235,6 +237,33 @@ def test_an_iteration_that_does_not_end_is_ended_when_the_rest_of_its_time_is_ov
         one.pool.process = 4711
         assert one.ended(0.0, {"slice": 7, "trained_s": 55.0}) == one.ended(10.0) == []
         (said,) = one.ended(2.0)
+        assert said.startswith("limits.trial_s: the trial has trained for 60 s")
+
+
+@pytest.mark.parametrize(("trial_s", "grace_s"), [(20.0, 5.0), (1000.0, 30.0)])
+def test_the_last_iteration_gets_a_tenth_of_the_time_but_neither_too_little_nor_too_much(
+    trial_s: float, grace_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(tmp_path, monkeypatch, Limits(trial_s=trial_s)) as one:
+        one.pool.process = 4711
+        one.ended(0.0, {"slice": 7, "trained_s": trial_s})
+        assert one.ended(grace_s) == []
+        (said,) = one.ended(1.0)
+        assert said.endswith(f"did not end within another {grace_s:g} s")
+
+
+def test_time_trained_before_the_newest_checkpoint_is_used_up_and_time_after_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(tmp_path, monkeypatch, Limits(trial_s=60.0)) as one:
+        saved = one.replica.newest_checkpoint
+        assert saved is not None
+        for iteration, seconds in ((1, 10.0), (saved.iteration, 30.0), (saved.iteration + 1, 99.0)):
+            one.replica.curve.append(Point(iteration, iteration, 0.0, seconds=seconds))
+        one.pool.process = 4711
+        one.ended(0.0, {"slice": 7, "trained_s": 5.0})
+        assert one.ended(15.0 + 6.0) == []
+        (said,) = one.ended(1.0)
         assert said.startswith("limits.trial_s: the trial has trained for 60 s")
 
 

@@ -13,15 +13,16 @@ import pytest
 from sweep.cli.main import main
 from sweep.core.errors import StorageError, UsageError
 from sweep.driver import decisions
-from sweep.history.events import End, Goal, Status
+from sweep.history.events import End, Goal, Saved, Status
 from sweep.history.objective import Objective
 from sweep.history.replica import Replica
 from sweep.slices import cache, retention
 from sweep.slices.messages import SliceOutcome, SliceSpec
-from sweep.slices.retention import Retention
+from sweep.slices.retention import Retention, expendable
 from sweep.slices.slice import run_slice
 from sweep.spec import CheckpointPolicy, Limits, Score
-from tests.support import sweeps
+from sweep.spec.objective import Mode
+from tests.support import sweeps, trials
 from tests.support.quadratic import Quadratic
 from tests.support.slices import slice_spec
 from tests.support.sweeps import stable
@@ -589,3 +590,18 @@ def test_sweep_trust_accepts_files_by_their_digests(
     assert main(["trust", str(path)]) == 0
     assert ME.name in capsys.readouterr().out
     assert file.read(path).header["step"] == 5
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_of_equal_checkpoints_the_newest_stays_as_the_best_one(mode: Mode) -> None:
+    replica = trials.trial(0, Status.PAUSED, mode=mode).replicas[0]
+    values = [7.0, 7.0, 5.0, 5.0, 6.0, 6.0]
+    for iteration, value in enumerate(values, start=1):
+        saved = Saved(iteration, f"{iteration}.swck", f"{iteration}", 1, value)
+        replica.checkpoints[saved.digest] = saved
+    policy = Retention.from_spec(CheckpointPolicy(keep_last=2, keep_best=1))
+    gone = expendable(replica.checkpoints.values(), policy, replica.objective.sign)
+    best = replica.best_checkpoint
+    assert best is not None
+    assert best.iteration == (2 if mode == "max" else 4)
+    assert [saved.iteration for saved in gone] == [i for i in range(1, 5) if i != best.iteration]
