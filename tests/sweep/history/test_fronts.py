@@ -224,9 +224,9 @@ def test_the_kept_front_of_a_history_is_that_of_all_its_trials(
 
 
 def test_fronts_are_named_in_words() -> None:
-    names = [fronts.front_text(front, 30) for front in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23)]
+    names = [fronts.front_text(front, 200) for front in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 111)]
     assert [name.split()[1] for name in names] == (
-        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "23rd"]
+        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "23rd", "111th"]
     )
     assert fronts.front_text(2, 4) == "the 2nd of 4 fronts"
     assert fronts.front_text(1, 1) == "the only front"

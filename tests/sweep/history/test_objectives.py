@@ -18,7 +18,7 @@ from sweep.cli import tables, trial_tables
 from sweep.core import plugins
 from sweep.core.errors import BadConfig, UsageError
 from sweep.driver.start.creation import resolving
-from sweep.history import ranking
+from sweep.history import fronts, ranking
 from sweep.history.curve import Point
 from sweep.history.events import Status
 from sweep.history.history import History
@@ -89,6 +89,11 @@ def test_of_two_objectives_the_first_trial_by_text_is_the_first_in_rank(
     assert min(trials, key=text(trials)) is ranked(trials)[0]
 
 
+def test_the_text_of_a_trial_that_lacks_a_further_objective_comes_after_its_equals() -> None:
+    trials = [trial(0, TWO, 1.0, None), trial(1, TWO, 1.0, 5.0), trial(2, TWO, 1.0, -5.0)]
+    assert numbers(sorted(trials, key=text(trials))) == numbers(ranked(trials)) == [2, 1, 0]
+
+
 PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=25)
 
 
@@ -130,6 +135,16 @@ def test_what_breaks_a_constraint_ranks_behind_by_how_much() -> None:
     trials = [trial(n, LIMITED, *pair) for n, pair in enumerate(values)]
     assert numbers(ranked(trials)) == [4, 2, 1, 0, 3]
     assert [t.feasible for t in trials] == [False, False, True, False, True]
+
+
+def test_amounts_beyond_several_constraints_add_up() -> None:
+    both = (Constraint("cost", 1.0, 2.0), Constraint("size", -1.0, 0.0))
+    limited = Objective("score", "max", Score(), constraints=both)
+    trials = [trial(n, limited, 1.0, None) for n in range(3)]
+    for one, further in zip(trials, ((4.0, -2.0), (5.0, 9.0), (-9.0, -2.5)), strict=True):
+        one.replicas[0].curve = [Point(1, 1.0, 1.0, further)]
+    assert [fronts.compare(one).violation for one in trials] == [4.0, 3.0, 2.5]
+    assert numbers(ranked(trials)) == numbers(sorted(trials, key=text(trials))) == [2, 1, 0]
 
 
 def test_the_worst_replica_decides_whether_a_constraint_holds() -> None:

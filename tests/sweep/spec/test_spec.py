@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from sweep.core.errors import BadConfig, UnknownName, UsageError
+from sweep.core.errors import BadConfig, Source, UnknownName, UsageError
 from sweep.core.plugins import find_trainable
 from sweep.spec import (
     CheckpointPolicy,
@@ -217,6 +217,22 @@ def test_overrides_are_put_over_the_file() -> None:
     assert spec.stop["evaluation/score.mean"] == 3
     assert spec.searcher == Plugin(name="tpe", options={"multivariate": False})
     assert spec.scheduler == Plugin(name="fifo")
+
+
+def test_an_override_sets_the_longest_key_that_is_there() -> None:
+    raw = {"config": {"env": {"size": 1}, "env.size": 2}}
+    changed, _ = apply_overrides(raw, Source(), ["config.env.size=3"])
+    assert changed == {"config": {"env": {"size": 1}, "env.size": 3}}
+
+
+def test_options_that_were_set_for_another_plugin_stay_when_its_name_is_set() -> None:
+    raw = {"scheduler": {"name": "asha", "max_t": 9, "grace_period": 1}}
+    changed, source = apply_overrides(
+        raw, Source(), ["scheduler.grace_period=3", "scheduler.name=hyperband"]
+    )
+    assert changed == {"scheduler": {"name": "hyperband", "grace_period": 3}}
+    (remark,) = source.remarks
+    assert remark.endswith("whose options do not count: max_t")
 
 
 def test_the_last_override_of_a_key_counts() -> None:
