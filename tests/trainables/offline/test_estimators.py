@@ -175,6 +175,24 @@ def test_fitted_values_are_the_true_ones_of_a_table() -> None:
     np.testing.assert_allclose(of_state, (TARGET * values).sum(axis=1)[now], atol=0.05)
 
 
+@pytest.mark.parametrize(("terminated", "expected"), [(True, 2.0), (False, 2.0 / (1.0 - GAMMA))])
+def test_only_an_end_by_itself_has_no_value_after_it(terminated: bool, expected: float) -> None:
+    """Of one state that leads to itself; an episode that was cut off goes on there."""
+    rows = 20
+    episodes = Episodes(
+        rewards=np.full((rows, 1), 2.0),
+        logp=np.zeros((rows, 1)),
+        valid=np.ones((rows, 1), bool),
+        observations=np.ones((rows, 1)),
+        following=np.ones((rows, 1)),
+        terminated=np.full(rows, terminated),
+        actions=np.zeros(rows, int),
+    )
+    always = np.ones((rows, 1))
+    for found in fitted_values(episodes, always, always, GAMMA):
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 # ---- episodes in files ---------------------------------------------------------------------------
 
 
@@ -217,6 +235,20 @@ def test_episodes_are_put_together_from_pieces_of_several_lines(tmp_path: Path) 
     few = read_episodes(reader_of(tmp_path, *[line([i], [0], [0]) for i in range(9)]), 4)
     assert few is not None
     assert len(few) == 4
+    in_one_line = read_episodes(reader_of(tmp_path, line([1, 2, 3], [0, 0, 0], [0, 1, 2])), 2)
+    assert in_one_line is not None
+    assert len(in_one_line) == 2
+
+
+@pytest.mark.parametrize(("second", "lengths"), [([2, 3], [4]), ([5, 6], None)])
+def test_without_numbers_of_steps_what_does_not_follow_is_no_new_episode(
+    second: list[int], lengths: list[int] | None, tmp_path: Path
+) -> None:
+    lines = [line([7, 7], [0, 1], []), line([7, 7], second, [1])]
+    for one in lines:
+        del one["t"]
+    found = read_episodes(reader_of(tmp_path, *lines), 10)
+    assert (None if found is None else found.valid.sum(axis=1).tolist()) == lengths
 
 
 def test_without_probabilities_nothing_is_estimated(
