@@ -135,6 +135,7 @@ def test_advantages_are_those_of_a_trainer_where_episodes_end_and_are_cut_off() 
     lane.stop()
 
 
+@pytest.mark.slow  # it compiles
 def test_a_step_on_rows_that_the_policy_has_moved_from_is_bounded_as_in_torch() -> None:
     options = {"clip_param": 0.1, "vf_clip_param": 0.2, "vf_loss_coeff": 0.7, "entropy_coeff": 0.03}
     given = {**config("choices"), **options, "normalize_advantages": False}
