@@ -137,7 +137,7 @@ def test_no_link_in_a_sweep_is_written_through(here: Here, tmp_path: Path) -> No
     lock.symlink_to(victim)
     code, _, err = here("resume", "demo", "--pool", "inline")
     assert (code, err.count("\n")) == (2, 1)
-    assert "run.lock: a link" in err
+    assert "run.lock: is a symbolic link" in err
     lock.unlink()
     progress = here.root / "demo" / "trials" / "0" / "progress.json"
     progress.unlink(missing_ok=True)

@@ -158,9 +158,9 @@ def test_a_trial_that_is_a_link_to_elsewhere_is_neither_swept_nor_written(
     place = folder.path / linked
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(other.path / linked)
-    with pytest.raises(UsageError, match="a link"):
+    with pytest.raises(UsageError, match="symbolic link"):
         sweeps.run(folder)
-    with pytest.raises(UsageError, match="a link"):
+    with pytest.raises(UsageError, match="symbolic link"):
         sweeps.run(folder)
     assert {path.name for path in other.trial(0).iterdir()} == before
 

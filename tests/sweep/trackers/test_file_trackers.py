@@ -277,7 +277,7 @@ def test_nothing_is_written_behind_a_link(name: str, story: Story, tmp_path: Pat
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     story.where.folder.logs.symlink_to(elsewhere)
-    with pytest.raises(StorageError, match="a link"):
+    with pytest.raises(StorageError, match="symbolic link"):
         publish_with(trackers.find(name), story)
     story.where.folder.logs.unlink()
     publish_with(trackers.find(name), story, last=4)
