@@ -152,7 +152,7 @@ class Folder:
         """
         folder = self.trial(number, replica)
         if leads_elsewhere(folder):
-            raise _linked(folder)
+            raise UsageError(link_problem(folder))
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             fsync(folder.parent)
@@ -360,7 +360,7 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
         OSError: the file cannot be opened.
     """
     if leads_elsewhere(path.parent):
-        raise _linked(path.parent)
+        raise UsageError(link_problem(path.parent))
     require_regular_file(path)
     try:
         with disk.open_regular_file(path) as found:
@@ -404,10 +404,10 @@ def noted_remark(folder: Folder, term: int) -> str:
 # ---- contents of the root folder ----------------------------------------------------------------
 
 
-def _linked(trial: Path) -> UsageError:
-    """Return the error for a trial's folder that `leads_elsewhere`."""
+def link_problem(trial: Path) -> str:
+    """Return the message about a trial's folder that `leads_elsewhere`; it names the link."""
     link = trial if trial.is_symlink() else trial.parent
-    return UsageError(
+    return (
         f"{link}: is a symbolic link; a trial's folder must lie inside its sweep's folder: replace "
         "the link by the folder to which it points"
     )

@@ -34,6 +34,7 @@ from sweep.history.events import (
 )
 from sweep.history.results import to_number
 from sweep.history.seeds import replica_name
+from sweep.ledger.folder import leads_elsewhere, link_problem
 from sweep.trackers import TrackerContext
 from trainables.checkpoint import disk
 from trainables.core.results import VOLATILE_KEYS
@@ -423,12 +424,8 @@ def _opened(folder: Path) -> Iterator[int]:
 
 def _refuse_links(folder: Path) -> None:
     """Raise StorageError if a trial's folder or its parent is a link."""
-    for path in (folder.parent, folder):
-        if path.is_symlink():
-            raise StorageError(
-                f"{path}: is a symbolic link, but a trial's folder must lie inside its sweep's "
-                "folder; replace the link by the folder to which it points"
-            )
+    if leads_elsewhere(folder):
+        raise StorageError(link_problem(folder))
 
 
 @contextmanager
