@@ -545,3 +545,17 @@ def test_the_searches_of_a_killed_benchmark_end_with_it(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     wait_until(lambda: not psutil.pid_exists(child))
+
+
+def test_the_readme_has_the_distances_that_were_measured() -> None:
+    stored = report.read()
+    games = [game for game in stored["games"] if game["workers"] == 1]
+    place = stored["looks"].index(figures.REACHED_AT)
+    medians, means = (report._over_games(games, one) for one in (np.median, np.mean))
+    cells = [
+        f"{medians[method][place]:.0f} %, {means[method][place]:.0f} %"
+        for method in ("default", "Ray Tune ASHA", "Optuna TPE, Hyperband")
+    ]
+    readme = (report.PAGE.parents[1] / "README.md").read_text("utf-8")
+    assert f"of {len(games)} games" in readme
+    assert "| {} | {} (ASHA) | {} (TPE, Hyperband) |".format(*cells) in readme
