@@ -39,9 +39,9 @@ _API_NAMES = ("Comparison", "Sweep", "Trial", "load", "resume", "run")
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of `sweep.api`, which is imported only now: the command line needs none.
+    """Return `name`, one of `_API_NAMES`, from `sweep.api`, which is imported only now.
 
-    Raises AttributeError for all other names.
+    The command line needs none of them. Raises AttributeError for all other names.
     """
     if name not in _API_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -474,9 +474,10 @@ def survey(
 
 
 def canonical_json(spec: SweepSpec) -> str:
-    """Return the spec with all defaults as compact JSON; `from_json` reads it.
+    """Return the spec as compact JSON with all keys, those at their defaults too.
 
-    Mappings such as ``config`` keep their order, so equal specs may have different texts.
+    `from_json` reads it. Mappings such as ``config`` keep their order, so equal specs may have
+    different texts.
     """
     return json.dumps(spec.model_dump(), separators=(",", ":"), allow_nan=False)
 
@@ -484,7 +485,8 @@ def canonical_json(spec: SweepSpec) -> str:
 def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     """Read a spec from the text of `canonical_json`, and apply `overrides` as in `load`.
 
-    Raises BadConfig, without lines, if an override or the changed spec is not valid.
+    Raises BadConfig, without lines, if an override or the changed spec is not valid; ValueError if
+    `text` is not JSON.
     """
     return validate(SweepSpec, *apply_overrides(json.loads(text), Source(), overrides))
 

@@ -42,8 +42,8 @@ def to_plain_data(value: Any, place: str, depth: int = 0) -> Any:
     """Return a Python argument as plain data; `place` is its key in messages, `depth` its nesting.
 
     Sequences become lists; mappings are copied, with keys of text. `_to_builtin` says how other
-    parts become plain. Raises BadConfig for NaN, infinity, nesting beyond `DEEPEST`, and parts of
-    other types; the message says which, and how to write it.
+    parts become plain. Raises BadConfig for NaN, infinity, nesting beyond `DEEPEST`, and other
+    types, such as bytes, sets and functions; the message says which, and how to write it.
     """
     value = _to_builtin(value)
     if value is None or isinstance(value, bool | int | str):

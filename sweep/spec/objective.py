@@ -30,7 +30,7 @@ class _Worded(Settings):
     allowed: ClassVar[str]
     """Description of the accepted values, for messages."""
     with_number: ClassVar[tuple[str, str]]
-    """The word that takes a number, and the name of the field for that number."""
+    """The word that takes a number, and the name of the field for it: ("mean_last", "k")."""
     kind: str
     """The word, such as ``last``."""
 
@@ -98,8 +98,9 @@ class Score(_Worded):
     def reduce(self, values: Sequence[float], mode: Mode) -> float | None:
         """Return the score of a curve with these values of the metric, oldest first.
 
-        ``mean_last`` takes all values if there are fewer than `k`. Returns None without values, or
-        if one that counts is NaN or infinite; ``best`` ignores such values.
+        ``area`` is the mean of all values; ``mean_last`` that of the newest `k`, or of fewer while
+        there are fewer. Returns None without values, or if one that counts is NaN or infinite;
+        ``best`` ignores such values.
         """
         if self.kind == "best":
             finite = [value for value in values if math.isfinite(value)]

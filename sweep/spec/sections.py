@@ -476,7 +476,12 @@ def check_result_path(path: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a sweep unchanged; ValueError if it is not valid."""
+    """Return the name of a sweep unchanged; ValueError if it is not valid.
+
+    Valid are 1 to `LONGEST_NAME` of a-z, A-Z, 0-9, ``.``, ``_``, ``-``, the first a letter or
+    digit, without ``..`` or a dot at the end; not ``mlflow.db`` and the like, nor a device name of
+    Windows such as ``nul``.
+    """
     if allowed := _allowed_instead(name):
         raise ValueError(f"{allowed}, such as {name_from(name)}")
     return name

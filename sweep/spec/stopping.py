@@ -96,7 +96,10 @@ class Stop(dict[str, int | float]):
         return self.plateau is not None or any(key in COUNTERS for key in self)
 
     def to_spec(self) -> dict[str, Any]:
-        """Return the criteria as a spec writes them."""
+        """Return the criteria as a spec writes them.
+
+        Result → number or ``{"<=": number, ">=": number}``, and ``plateau`` → its settings.
+        """
         raw: dict[str, Any] = {
             key: {">=": value} if key in self._minimized else value for key, value in self.items()
         }

@@ -141,7 +141,7 @@ class _Builder:
     def _document(self) -> Any:
         """Build the document's value from the parser's events.
 
-        Raises BadConfig for an empty or second document.
+        Raises BadConfig for an empty text, a second document, and a ``%YAML`` other than 1.2.
         """
         next(self._events)
         first = next(self._events)

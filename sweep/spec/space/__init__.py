@@ -190,13 +190,13 @@ class Space:
         return role
 
     def determining(self, keys: Collection[str]) -> frozenset[str]:
-        """Return the searched parameters on which one of the settings `keys` depends.
+        """Return the searched parameters on which any of the settings `keys` depends.
 
         These are the settings themselves, and those in their conditions and expressions, in turn.
 
         Args:
-            keys: dotted names of settings; each includes the settings within it, and ``*`` stands
-                for any one part of a name.
+            keys: dotted names of settings; each stands also for the settings within it and those
+                that contain it, and ``*`` for any one part of a name.
         """
         found = {name for name in self.parameters if any(_overlap(key, name) for key in keys)}
         for name in reversed(self.order):
@@ -207,7 +207,7 @@ class Space:
     def pin(self, values: Mapping[str, Any]) -> "Space":
         """Return the space in which searched parameters have the given `values` where active.
 
-        Parameters that were pinned before stay so. A pinned parameter still appears in
+        Other parameters that were pinned before stay so. A pinned parameter still appears in
         `Settings.searched`. Values of reals are moved to the nearest one of their domain; others
         are not checked here, but when a point is resolved. Raises TypeError for a fixed or derived
         parameter, KeyError for an unknown one.
@@ -224,7 +224,7 @@ class Space:
         Raises:
             Forbidden: the point is forbidden.
             BadSpace: an expression has no value there, for example after a division by zero.
-            SweepError: a suggested value is not in its domain.
+            SweepError: a suggested or pinned value is not in its domain.
         """
         values: dict[str, Any] = {}
         for name in self.order:
@@ -338,7 +338,10 @@ class Space:
 
     @cached_property
     def _always_active(self) -> frozenset[str]:
-        """Names of the parameters that are active at every point of the space."""
+        """Names of the parameters that have no condition and need only such ones.
+
+        They are active at every point of the space.
+        """
         found = set[str]()
         for name in self.order:
             parameter = self.parameters[name]

@@ -107,7 +107,7 @@ class Grid:
 
 
 def grid_between(low: float, high: float, step: float) -> Grid:
-    """Return the grid from `low` to `high`, whose distance must be a multiple of `step`."""
+    """Return the grid from `low` to `high`; that their distance is whole steps is not checked."""
     start, width = exact_decimal(low), exact_decimal(step)
     return Grid(start, width, int((exact_decimal(high) - start) / width))
 
@@ -153,7 +153,11 @@ class _Real:
         return self.grid.last + 1
 
     def at_index(self, index: int) -> float:
-        """Return the value `index` steps above `low`; without a step, the smallest value."""
+        """Return the value `index` steps above `low`; without a step, `low` at any index.
+
+        A normal distribution without `low` counts from `high`, else from 0; without a step its
+        value is -inf.
+        """
         return self.snap(-math.inf) if self.grid is None else self.grid.at_index(index)
 
     def snap(self, value: float) -> float:

@@ -175,7 +175,7 @@ class Points:
 
     @cached_property
     def _clauses_by_position(self) -> list[list[Any]]:
-        """Combinations of ``forbid``, at the position of the last parameter that each uses."""
+        """List for each index in `_names`: the clauses of ``forbid`` whose last parameter it is."""
         found: list[list[Any]] = [[] for _ in self._names]
         for clause in self._space.forbidden:
             found[max(self._names.index(name) for name in clause.names)].append(clause)

@@ -53,9 +53,9 @@ _INSTEAD = {
 def translate(
     raw: Mapping[str, Any], source: Source
 ) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
-    """Translate a parameter from W&B's syntax to our keywords.
+    """Return a parameter of W&B in our keywords, such as ``{"uniform": [0, 1], "step": 0.1}``.
 
-    Also returns path in the result → path in the file, for messages. Raises BadSpace if its
+    Also returns path in this mapping → path in the file, for messages. Raises BadSpace if its
     keywords do not fit together.
     """
     distribution = _distribution(raw, source)
