@@ -152,7 +152,7 @@ def _too_little_error(
 def gpu_variables(
     spec: SweepSpec, slot: int, devices: Sequence[str] | None = None
 ) -> dict[str, str]:
-    """Return the environment variable that selects the GPUs of slot `slot`, counted from 0.
+    """Return ``{"CUDA_VISIBLE_DEVICES": "0,1"}`` with the GPUs of slot `slot`, counted from 0.
 
     It is empty if the spec requests no GPU. Slots beyond the number of devices begin again with the
     first. `devices` are the names of the available GPUs; None to detect them. A spec with

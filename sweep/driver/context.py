@@ -47,8 +47,8 @@ class DriverContext:
     pool: Pool
     """Pool that runs the slices."""
     complete_settings: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Function from a trial's settings to all that its trainable gets: with those that follow from
-    the stopping criteria, and with values in place of ``auto``."""
+    """Function from ``config`` with a trial's settings, nested, to all that its trainable gets:
+    with those that follow from the stopping criteria, and with values in place of ``auto``."""
     paths: tuple[str, ...]
     """Folders in which workers search the trainable's module."""
     saves: bool = True

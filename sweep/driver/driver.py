@@ -319,8 +319,8 @@ class Driver:
     def _update_stop_file(self) -> None:
         """Create or remove the file that makes all running slices save and end.
 
-        It exists while the driver stops, the sweep is paused, or the search is over. Also withdraws
-        queued slices that may not run.
+        It exists while the driver stops, the sweep is paused, or the search is over. Also calls
+        `_withdraw_queued`.
         """
         file = self.context.folder.stop_file(self.history.term)
         if (
@@ -335,7 +335,7 @@ class Driver:
         self._withdraw_queued()
 
     def _is_search_over(self) -> bool:
-        """Return whether no new slice may start: the budget is used up, or no trial has the metric.
+        """Return whether no new slice may start: by budget or `fail_fast`, or without the metric.
 
         With `deterministic` this is found out only between batches. Stores the reason, and updates
         stop file and queued slices when the answer changes.
@@ -389,10 +389,10 @@ class Driver:
         return [replica for trial in trials for replica in trial.replicas if replica.is_interrupted]
 
     def _withdraw_queued(self) -> None:
-        """Interrupt queued slices of trials that may not run, before the pool gets them.
+        """Interrupt queued slices of trials that users hold, before the pool gets them.
 
-        They are taken from the queue, and recorded as interrupted; trials that a user stopped are
-        recorded as STOPPED.
+        If the sweep is paused or the search over, these are all queued slices. They are taken from
+        the queue, and recorded as interrupted; trials that a user stopped are recorded as STOPPED.
         """
         why = self._exhausted_budget or ("no trial has the metric" if self._metric_error else "")
         trials, all_of_them = self.history.trials, bool(self.history.suspended or why)
@@ -408,7 +408,7 @@ class Driver:
 
     @property
     def _free_slots(self) -> int:
-        """Number of slots without a running or queued slice."""
+        """Number of slots without a running or queued slice; below 0 if slots were taken away."""
         return self.context.pool.slots - len(self._running) - len(self._queue)
 
     def _resume_interrupted(self, interrupted: Sequence[Replica]) -> None:
@@ -432,8 +432,9 @@ class Driver:
     def _plan(self) -> Plan:
         """Return the scheduler's plan for the free slots; an empty one if none is free.
 
-        With `deterministic`, it is empty until the whole batch is done, and then fills the batch.
-        Raises UsageError if a scheduler asks for more than it may.
+        If new trials start with several seeds, it is for free slots / seeds, rounded up. With
+        `deterministic`, it is empty until the whole batch is done, and then fills the batch. Raises
+        UsageError if a scheduler asks for more than it may.
         """
         if batch := self.context.spec.deterministic:
             free = 0 if self._running or self._queue else batch.batch

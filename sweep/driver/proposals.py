@@ -67,8 +67,8 @@ class Proposer:
     levels: tuple[float, ...]
     """Rungs of the scheduler, ascending, which searchers may use."""
     complete_settings: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Function from a trial's settings to all that its trainable gets: with those that follow from
-    the stopping criteria, and with values in place of ``auto``."""
+    """Function from ``config`` with a trial's settings, nested, to all that its trainable gets:
+    with those that follow from the stopping criteria, and with values in place of ``auto``."""
     fixed_keys: Collection[str] = ()
     """Settings in which a trial that starts from a checkpoint must agree with its parent, as in
     `Trainable.fixed_keys`."""
@@ -118,8 +118,8 @@ class Proposer:
     def breed(self, history: History, requests: Sequence[Exploit], first: int) -> list[Created]:
         """Return events of offspring, which start from their parents' newest checkpoints.
 
-        The trials are numbered from `first`. Raises SweepError if a parent has no checkpoint, and
-        BadSpace if a setting is missing.
+        The trials are numbered from `first`. Raises SweepError if a replica of a parent has no
+        checkpoint, and BadSpace if a request lacks the value of an active parameter.
         """
         return [
             self._make_offspring(history.trials[breed.parent], breed, number, history.k)
@@ -202,9 +202,9 @@ class Proposer:
         return space.resolve(given)
 
     def _config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all settings that the trainable gets at a point, nested, with the fixed ones.
+        """Return all settings that the trainable gets at a point, nested, with those of ``config``.
 
-        `settings` maps the names of the space's parameters to their values there.
+        `settings` maps the dotted names of the point's settings to their values.
         """
         return self.complete_settings(self.spec.space.nest(settings, self.spec.config))
 

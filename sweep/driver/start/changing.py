@@ -85,7 +85,7 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any])
     The same spec is returned if nothing changes.
 
     Args:
-        changes: criterion → its new value, as in a spec.
+        changes: result of a criterion, not ``plateau`` → its new value, as in a spec.
 
     Raises:
         UsageError: a value is not valid, its criterion is not in the spec, or it ends trials

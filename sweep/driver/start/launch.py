@@ -408,9 +408,10 @@ def _take_over(
     """Record the new term and all changes of a launch in one transaction; add them to `history`.
 
     `unfinished` are the events of slices that an earlier driver left, `spec_changes` those of a
-    changed spec, and `jobs` is the number of slots. If the sweep has more to do, trials that were
-    pruned only at its end are reopened, and failed ones with `retry_failed`. If the launch changes
-    limits, waiting `sweep set` requests are answered first. Also renews the lease and sets
+    changed spec, and `jobs` is the number of slots. Trials that were pruned only at the sweep's end
+    are reopened if there are more trials, another budget, space, metric or stopping criterion,
+    retried trials (``launch.retry_failed``), or if `limits.fail_fast` had ended it. If the launch
+    changes limits, waiting `sweep set` requests are answered first. Also renews the lease and sets
     ``hold.drives``. A final evaluation records only its beginning and `unfinished`. Raises
     UsageError for options that do not fit the sweep.
     """
@@ -491,7 +492,7 @@ def _spec_changes(
 def _read_earlier_changes(
     ledger: Ledger, history: History
 ) -> tuple[list[LimitsChanged], dict[int, Answer]]:
-    """Return the limits changed by `sweep set` while no driver ran, and each request's answer."""
+    """Return the limits changed by `sweep set` while no driver ran, and request number → answer."""
     with contextlib.closing(Requests(ledger.path)) as requests:
         return control.pending_limit_changes(history, requests.pending())
 

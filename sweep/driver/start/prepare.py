@@ -276,11 +276,12 @@ def prepare_existing(
 ) -> Launch:
     """Upgrade an existing sweep's ledger if necessary, and return the launch of its next driver.
 
-    `jobs` is the number of trials at once, `trials` their total number; None keeps both. `pool` is
-    a pool's name, None for the previous one, and `trainable` replaces that of a script. `more` are
-    further fields of `Launch`. `say` is called with messages for the user. Imports the trainable if
-    the number of slots depends on it, and raises this process's limit of open files if needed.
-    Raises SweepError if the ledger cannot be upgraded, or the options do not fit the sweep.
+    `jobs` is the number of trials at once, `trials` their total number; None keeps the latter, and
+    the former as `slots_of_resumed` says. `pool` is a pool's name, None for the previous one, and
+    `trainable` replaces that of a script. `more` are further fields of `Launch`. `say` is called
+    with messages for the user. Imports the trainable if the number of slots depends on it, and
+    raises this process's limit of open files if needed. Raises SweepError if the ledger cannot be
+    upgraded, or the options do not fit the sweep.
     """
     hold.upgrade(folder, say)
     spec, paths = lookup.read_spec(folder)
@@ -316,8 +317,8 @@ def prior_remarks(resolved: Resolved, root: Path) -> list[str]:
 def remarks(resolved: Resolved) -> list[str]:
     """Return messages for the user about a spec that is valid but may not be meant so.
 
-    They are about its text, lists that are fixed values, rungs, trials without an end, GPUs, and
-    modules that others hide.
+    They are those of its source (overrides, a taken name), and about lists that are fixed values,
+    rungs, trials without an end, GPUs, and modules that others hide.
     """
     own = map(printable, resolved.spec.source.remarks)
     rungs = building.remarks(resolved.spec, resolved.scheduler)

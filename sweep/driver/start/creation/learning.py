@@ -62,8 +62,8 @@ class _UnsuitableSweep(Exception):
 def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> PriorResults:
     """Read the earlier sweeps that the searcher's option `prior` requests.
 
-    The result is empty without that option. Of sweeps named there, each gives an equal share of
-    `MOST` trials; names of shipped results of games are not read here.
+    The result is empty without that option. Each sweep named there gives at most an equal share of
+    `MOST` trials, ``root`` every fitting one in `root`; shipped results of games are not read here.
 
     Args:
         spec: spec of the new sweep.

@@ -50,7 +50,7 @@ def check_names_separately(
 
 
 def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:
-    """Return key path → name for each result that `spec` uses.
+    """Return key path → name for each result that `spec` uses: ``("stop", "loss")`` → ``"loss"``.
 
     `time_attr` is the scheduler's; None to leave it out.
     """
