@@ -32,7 +32,7 @@ class _Live:
     """Trainable kept between slices, with the random streams and the process state of its trial."""
 
     key: Key
-    """Sweep, trial, replica and checkpoint, by which the trial's next slice finds the trainable."""
+    """(Sweep ID, trial, replica, checkpoint's digest), by which the trial's next slice finds it."""
     trainable: Trainable
     """The trainable, as its last slice left it."""
     streams: dict[str, Any]

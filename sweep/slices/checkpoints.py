@@ -290,7 +290,7 @@ class Saving:
 
     @property
     def _is_full(self) -> bool:
-        """True if the held checkpoints have more than `HELD_BYTES` together."""
+        """True if the held checkpoints, at the newest one's size each, exceed `HELD_BYTES`."""
         return len(self._held) * self._size > HELD_BYTES
 
     def offer(self, trainable: Trainable, header: Mapping[str, Any], value: float | None) -> None:

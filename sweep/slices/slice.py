@@ -277,7 +277,8 @@ class RealSlice(Stretch):
     def _context(self, state: Mapping[str, Any]) -> TrialContext:
         """Return the context in which the trainable runs.
 
-        `state` is that of its checkpoint, or empty.
+        `state` is that of its checkpoint, or empty; findings in it (``remembered``) come before
+        those of the sweep.
         """
         spec = self.spec
         name = f"{spec.trial:05d}_{spec.replica}"

@@ -139,7 +139,7 @@ class Bounds:
     def find_end(self, metrics: Metrics, iteration: int) -> End | None:
         """Return the end of the slice at this result, or None if it continues; count the result.
 
-        Raises TrainableError if the result lacks `time_attr`, in which the goal is counted.
+        Raises TrainableError if there is a goal and the result lacks `time_attr`.
         """
         value = to_number(metrics.get(self.metric))
         self.divergence.add(value)

@@ -315,10 +315,9 @@ _SENT = 0o400
 
 
 def _make_room(trials: Path, size: int, cache: int) -> None:
-    """Delete the oldest sent files from disk if all files exceed the cache's size.
+    """Delete the oldest sent files from disk until all files fit in three quarters of the cache.
 
-    Sent files are those that are also in object storage. They are deleted until all files fit in
-    three quarters of the cache, or no sent one is left.
+    Sent files are those that are also in object storage; others stay.
 
     Args:
         trials: folder of all trials' folders.
