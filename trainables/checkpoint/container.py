@@ -61,16 +61,19 @@ def build(
 ) -> list[Piece]:
     """Return the bytes of a checkpoint file, as pieces to be written one after the other.
 
-    These are the header, the pickled state, its arrays, and at the end the SHA-256 of all that.
+    These are the header, the pickled state, its arrays without those in `outside_sections`, and at
+    the end the SHA-256 of all that.
 
     Args:
-        header: JSON data for the header; a list of the sections (state and arrays) is added.
+        header: JSON data for the header; the format, a list of the sections (state and arrays) and
+            the signature are added.
         outside_sections: index of an array → its header entry, for arrays that `segments.write` has
             written to files of their own.
-        trust: has the key that signs the file; None for no signature.
+        trust: has the key that signs the header; None for no signature.
 
     Raises:
         StateError: the header is not JSON, or there are more arrays than a header can list.
+        SigningError: `trust` has no key.
     """
     sections, bodies, offset = [], [], 0
     for index, array in enumerate([np.frombuffer(packed.pickled, np.uint8), *packed.arrays]):
@@ -228,7 +231,7 @@ def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
 
 @contextlib.contextmanager
 def _valid_sections(source: object) -> Iterator[None]:
-    """Raise CorruptCheckpoint for a ValueError, TypeError or KeyError inside the block.
+    """Raise CorruptCheckpoint for a Value-, Type-, Key- or OverflowError inside the block.
 
     Such errors come from invalid entries in the header's list of sections. `source` names the file.
     """

@@ -125,7 +125,8 @@ def write(
 def make_durable(path: Path) -> None:
     """Flush a checkpoint that was written with ``durable=False``, to survive a power cut.
 
-    Raises OSError if the disk has lost some of it, or it does not exist.
+    Raises OSError if the disk has lost some of it, or it does not exist, and NotRegular if it is a
+    link or folder.
     """
     with disk.open_folder(path.parent) as parent:
         with disk.open_regular_file(path.name, parent) as (file, _size):
@@ -169,7 +170,8 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
 def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
     """Check all digests of a checkpoint and its segments, and return its header.
 
-    Raises CheckpointError if it is missing, damaged, of another format, or unreadable.
+    Signatures are not checked. Raises CheckpointError if it is missing, damaged, of another format,
+    or unreadable.
     """
     with _as_checkpoint_errors(path):
         content, _ = _verified(path, digest)

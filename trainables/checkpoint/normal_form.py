@@ -67,7 +67,7 @@ class Normaliser:
     def visit(self, value: Any, path: Path, depth: int) -> Any:
         """Return a value in the form that is stored, converting its items as well.
 
-        `path` and `depth` say in which and in how many containers the value is. Raises StateError,
+        `path` is the value's place, `depth` the number of containers around it. Raises StateError,
         which names the path, if it cannot be stored.
         """
         if type(value) in _CONSTANTS:
@@ -97,7 +97,7 @@ class Normaliser:
         return value
 
     def _bytes(self, value: bytes, path: Path, depth: int) -> Any:
-        """Return short bytes as they are, and long ones as a tagged dict with an array."""
+        """Return short bytes as they are, and those over `INLINE_BYTES` as a tagged dict."""
         return value if len(value) <= INLINE_BYTES else self._tagged(value, path, depth)
 
     def _items(self, value: Sequence[Any], path: Path, depth: int) -> list[Any]:
@@ -119,7 +119,11 @@ class Normaliser:
         return tuple(self._items(value, path, depth))
 
     def _set(self, value: set[Any] | frozenset[Any], path: Path, depth: int) -> Any:
-        """Return a set unchanged; raises StateError if an item is not allowed in it."""
+        """Return a set unchanged.
+
+        Raises StateError if an item is not allowed in it, or the whole is too large or nested too
+        deeply.
+        """
         self._enter(1 + len(value), path, depth)
         for item in value:
             if not _is_set_item(item):
@@ -146,9 +150,10 @@ class Normaliser:
         }
 
     def _array(self, value: NDArray[Any], path: Path, depth: int) -> Any:
-        """Return a large array unchanged, and a small or Fortran-ordered one as a tagged dict.
+        """Return a large array in C order, and a small or Fortran-ordered one as a tagged dict.
 
-        Raises StateError if its dtype cannot be stored.
+        A large array is copied only if it is not contiguous. Raises StateError if its dtype cannot
+        be stored.
         """
         try:
             encoded = tagged.encode_array(value)

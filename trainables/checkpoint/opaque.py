@@ -23,8 +23,8 @@ from trainables.errors import StateError, TrainableError, printable, shorten
 def pack(data: object, name: str, allowed: bool) -> Any:
     """Return the entry in a state for what `save_checkpoint` of the class `name` returned.
 
-    That is `data` itself; if the class has opted in to pickles (`allowed`), a pickle of `data`.
-    Raises StateError if it cannot be pickled.
+    That is `data` itself; if the class has opted in to pickles (`allowed`), `Opaque` bytes with a
+    pickle of `data`. Raises StateError if it cannot be pickled.
     """
     if not allowed:
         return data

@@ -276,7 +276,7 @@ class Opcode(NamedTuple):
     memory: int
     """Bytes of memory that loading the opcode takes, without those that depend on its argument."""
     effect: int | Callable[[_Machine], bool | None]
-    """Value to push, or method to call; one that returns True ends the program."""
+    """Int to push, which stands for a value, or method to call; True from one ends the program."""
 
 
 #: Opcode → effect; all others are refused.

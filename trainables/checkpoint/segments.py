@@ -54,7 +54,8 @@ Section = dict[str, Any]
 def large_arrays(arrays: Sequence[NDArray[Any]]) -> list[int]:
     """Return the indices of the arrays that are stored in segments, files beside the checkpoint.
 
-    These are large ones, and all that would make the checkpoint's own file too large.
+    These are arrays of `SEGMENT_BYTES` or more, and those with which the arrays inside the file
+    would exceed `INSIDE_BYTES`.
     """
     chosen, inside = [], 0
     for index, array in enumerate(arrays):

@@ -62,7 +62,10 @@ class Trust:
     """
 
     key: bytes = field(repr=False)
-    """Key of this user, which signs checkpoints and checks signatures; empty to do neither."""
+    """Key of this user, 32 bytes, which signs checkpoints and checks signatures.
+
+    Empty if there is none: `sign` and `check` then raise SigningError.
+    """
     digests: frozenset[str] = frozenset()
     """SHA-256 of further trusted checkpoint files, hexadecimal."""
 
@@ -78,7 +81,10 @@ class Trust:
 
 
 def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
-    """Return `header` with the key's name and signature added; SigningError without a key."""
+    """Return `header` with the key's name as ``key`` and its signature as ``mac``.
+
+    Raises SigningError without a key.
+    """
     if not trust.key:
         raise SigningError(*_NO_KEY)
     named = {**header, "key": trust.name}
@@ -86,9 +92,10 @@ def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
 
 
 def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
-    """Raise UntrustedCheckpoint unless `header` is signed by this user's key.
+    """Raise UntrustedCheckpoint unless `header` is signed by the key of `trust`.
 
-    Raises SigningError if there is no key. `source` names the file in errors.
+    The trusted digests are not looked at. Raises SigningError if there is no key. `source` names
+    the file in errors.
     """
     mac, signer = header.get("mac"), header.get("key")
     if not trust.key:
@@ -144,7 +151,8 @@ def _trust_with(folder: Path, key: bytes) -> Trust:
 def user_trust_if_possible() -> Trust | None:
     """Return what `user_trust` returns; None if it raises SigningError.
 
-    So it is without a home folder; what needs a signature then raises the error.
+    That happens without a home folder, for example. A checkpoint that needs a signature raises the
+    error later.
     """
     try:
         return user_trust()

@@ -130,6 +130,8 @@ def unpack(
 ) -> Any:
     """Return the state that was given to `pack`.
 
+    OrderedDicts and defaultdicts come back as dicts, tensors and parameters as tensors on the CPU.
+
     Args:
         arrays: large arrays of the packed state.
         source: name of the file in errors.

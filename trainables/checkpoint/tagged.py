@@ -207,10 +207,11 @@ def _decode_tensor(data: NDArray[Any]) -> Any:
 
 
 def encode(value: Any) -> dict[str, Any]:
-    """Return a value of another type, such as a tensor, as a dict with a type tag.
+    """Return a scalar, tensor, deque, bytes, `Opaque` or registered object as a tagged dict.
 
-    Its fields may contain values that have to be encoded themselves. Raises NotData if its type
-    cannot be stored.
+    The scalar is one of numpy; a registered object's ``data`` is what its `to_state` returns. The
+    fields may contain values that have to be encoded themselves. Raises NotData if the type cannot
+    be stored.
     """
     kind = type(value)
     if isinstance(value, np.generic):

@@ -93,8 +93,8 @@ def matmul_precision(config: DevicesConfig) -> Iterator[None]:
 def device_error(error: BaseException) -> DeviceError | None:
     """Return the DeviceError that an exception or one of its causes is, or stands for.
 
-    JAX's errors about a device that is lost or not there, or about too little memory, are
-    translated to one. Returns None for every other exception.
+    JAX's errors about a device that is lost or not there, or about too little memory, become
+    DeviceLost or DeviceOutOfMemory. Returns None for every other exception.
     """
     for one in _with_causes(error):
         if isinstance(one, DeviceError):

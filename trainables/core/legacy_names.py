@@ -242,7 +242,8 @@ RESULTS: Mapping[str, str] = {
 def nearest_results(name: str, results: Collection[str]) -> list[str]:
     """Return up to three of `results` that a user may have meant by the unknown result `name`.
 
-    The same result's name in another trainer is first, then equal last parts, then similar names.
+    First comes the result that other trainers call `name`, then those with the same part after the
+    last ``/``, then those with similar names.
     """
     same = [RESULTS[name]] if RESULTS.get(name) in results else []
     close = difflib.get_close_matches(name, sorted(results), n=3, cutoff=0.6)
@@ -267,8 +268,8 @@ def refused_value_advice(place: str, value: object) -> str:
 def find_entry(place: str, keys: Collection[str]) -> Entry | None:
     """Return what the tables of old names say about an unknown setting, or None if they do not.
 
-    That is a `Renamed`, or advice as text. A `Renamed` whose new name is not among the trainer's
-    `keys` is skipped. `place` is the dotted name that the user wrote.
+    That is a `Renamed`, or advice as text. For a `place` without a dot, a `Renamed` whose new name
+    is not among the trainer's `keys` is skipped. `place` is the dotted name that the user wrote.
     """
     found = (table[place] for table in TABLES if place in table)
     return next((one for one in found if isinstance(one, str) or _fits(one, place, keys)), None)

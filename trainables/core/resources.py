@@ -167,7 +167,7 @@ class ResourcesConfig(Section):
     def threads(self) -> tuple[int, int | None]:
         """Intra-op and inter-op thread counts of the trainer's own process.
 
-        Only that process uses torch. The second is None if torch's default holds.
+        Only that process uses torch. Without settings, they are 1 and None (torch's default).
         """
         own, common = self.local_tf_session_args, self.tf_session_args
         return (
@@ -200,7 +200,8 @@ class ResourcesConfig(Section):
 def blas_threads(count: int) -> AbstractContextManager[object]:
     """Return a context manager that limits numpy's matrix products to `count` threads.
 
-    It does nothing if threadpoolctl is not installed, as on a machine that only tests a GPU.
+    The limit begins with this call, and ends with the block. It does nothing if threadpoolctl is
+    not installed, as on a machine that only tests a GPU.
     """
     blas = _blas()
     limited: AbstractContextManager[object] = (
@@ -234,7 +235,8 @@ def limit_child(config: ResourcesConfig | None) -> None:
 
 
 def check_quota(quota: int) -> None:
-    """Raise TrainableError if this process holds more than `quota` bytes of memory; 0: no limit."""
+    """Raise TrainableError if this process holds over `quota` bytes of resident memory; 0: no limit.
+    """
     if not quota:
         return
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]

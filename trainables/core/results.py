@@ -146,7 +146,8 @@ class Counters:
         return {**filled, **given}
 
     def get_state(self) -> dict[str, float]:
-        """Return name → total: ``training_iteration``, timesteps, episodes and seconds."""
+        """Return name → total: ``training_iteration``, ``timesteps_total``, ``episodes_total``, ``time_total_s``.
+        """
         return dict(self._totals)
 
     def set_state(self, state: Mapping[str, float]) -> None:

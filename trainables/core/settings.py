@@ -70,7 +70,10 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
 
 
 def flatten(settings: Settings) -> dict[str, Any]:
-    """Return settings as one flat dict, with the keys of all sections; `parse` is the inverse."""
+    """Return settings as one flat dict, with the keys of all sections; `parse` is the inverse.
+
+    Nested settings that are not sections stay objects.
+    """
     sections = sections_of(type(settings))
     flat = {key: value for key, value in vars(settings).items() if key not in sections}
     for name in sections:
@@ -166,7 +169,10 @@ _MUTATING_METHODS = frozenset({"update", "pop", "popitem", "clear", "setdefault"
 
 
 def defaults(model: type[Settings]) -> dict[str, Any]:
-    """Return key → default of all sections of `model`; keys without a default are left out."""
+    """Return key → default of all sections of `model`; keys without a default are left out.
+
+    Defaults that are nested settings become dicts.
+    """
     sections = sections_of(model)
     values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
@@ -181,7 +187,8 @@ def defaults(model: type[Settings]) -> dict[str, Any]:
 def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
     """Return new settings of the same class in which the flat `changes` replace values.
 
-    Raises ConfigError, which names keys below the setting `place`, if a change is not valid.
+    Returns `settings` itself if `changes` is empty. Raises ConfigError, which names keys below the
+    setting `place`, if a change is not valid.
     """
     if not changes:
         return settings

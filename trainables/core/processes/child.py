@@ -146,8 +146,9 @@ class ChildProcess:
     def receive(self, patience: Patience) -> Any:
         """Wait for the answer to the latest request, and return the method's result.
 
-        The time limit `patience` begins with the request. Raises TrainableError if the method
-        raised, or WorkerError if the child died, hangs (it is then killed) or broke off.
+        The time limit `patience` begins with the request. If the method raised, raises its error if
+        that is one of `NAMED_ERRORS`, else WorkerError. Raises WorkerError, too, if the child died,
+        hangs (it is then killed) or was interrupted within a message.
         """
         kind, answer = self.receive_answer(patience)
         if kind == "error":
@@ -158,8 +159,8 @@ class ChildProcess:
         """Wait for the answer to the latest request; return it without raising the child's error.
 
         Returns ``("ok", result)``, or ``("error", (class name, message, traceback))``. Skips notes,
-        which the child sends while it works. Raises WorkerError if the child died, hangs or broke
-        off.
+        which the child sends while it works. Raises WorkerError if the child died, hangs or was
+        interrupted within a message.
         """
         kind, answer = self.receive_message(patience)
         while kind == "note":
@@ -171,7 +172,7 @@ class ChildProcess:
 
         Returns ``("note", content)``, ``("ok", result)``, or ``("error", (class name, message,
         traceback))``. A note restarts the time limit. Raises WorkerError if the child died, hangs
-        or broke off.
+        or was interrupted within a message.
         """
         self._require_whole()
         self._patience = patience

@@ -23,8 +23,8 @@ def become_program(*, is_main: bool = True) -> None:
     """Turn this child of multiprocessing into a process like one that a shell has started.
 
     The process gets its own group, so that Ctrl-C in a terminal reaches neither it nor any program
-    that it starts. Its input becomes empty, since a terminal stops a process of another group that
-    reads from it.
+    that it starts. It ignores SIGINT, SIGHUP and SIGTERM, and may start processes. Its input
+    becomes empty, since a terminal stops a process of another group that reads from it.
 
     Args:
         is_main: True to also become a main process for multiprocessing; False to keep name and
