@@ -97,7 +97,7 @@ class Normaliser:
         return value
 
     def _bytes(self, value: bytes, path: Path, depth: int) -> Any:
-        """Return short bytes as they are, and those over `INLINE_BYTES` as a tagged dict."""
+        """Return bytes as they are, and as a tagged dict if longer than `INLINE_BYTES`."""
         return value if len(value) <= INLINE_BYTES else self._tagged(value, path, depth)
 
     def _items(self, value: Sequence[Any], path: Path, depth: int) -> list[Any]:

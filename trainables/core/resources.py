@@ -235,7 +235,9 @@ def limit_child(config: ResourcesConfig | None) -> None:
 
 
 def check_quota(quota: int) -> None:
-    """Raise TrainableError if this process holds over `quota` bytes of resident memory; 0: no limit.
+    """Raise TrainableError if this process holds over `quota` bytes of resident memory.
+
+    A quota of 0 is no limit.
     """
     if not quota:
         return

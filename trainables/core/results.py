@@ -146,7 +146,9 @@ class Counters:
         return {**filled, **given}
 
     def get_state(self) -> dict[str, float]:
-        """Return name → total: ``training_iteration``, ``timesteps_total``, ``episodes_total``, ``time_total_s``.
+        """Return the totals by name, such as ``timesteps_total``, as `set_state` takes them.
+
+        The others are ``training_iteration``, ``episodes_total`` and ``time_total_s`` (seconds).
         """
         return dict(self._totals)
 

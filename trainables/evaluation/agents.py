@@ -51,12 +51,12 @@ class AgentsPlayer(InferencePolicy):
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[Array, Array]:
-        """Choose the actions of E episodes; return agent → action of each, and the memories (E, 1).
+        """Choose the actions of E episodes; return an array (E,) of dicts, and the memories (E, 1).
 
-        Agents that are observed and do not end act. Memories are changed in place. Each episode has
-        an observation, and a random stream; None for the best action instead of a drawn one.
-        `note`, if given, is called with each agent's decision. Raises KeyError if the mapping
-        returns an unknown policy.
+        The dicts are agent → action, of the agents that are observed and do not end. Memories are
+        changed in place. Each episode has an observation, and a random stream; None for the best
+        action instead of a drawn one. `note`, if given, is called with the episode's index, the
+        agent and its decision. Raises KeyError if the mapping returns an unknown policy.
         """
         asked: dict[str, list[tuple[int, str]]] = {pid: [] for pid in self.players}
         for i, seen in enumerate(observations):

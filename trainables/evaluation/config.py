@@ -130,7 +130,8 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
     """Return the settings of an evaluation, and whether its actions are drawn (explore).
 
     These are `settings`, changed by ``evaluation_config``. With another ``env``, ``env_config`` is
-    empty unless that is given, too.
+    empty unless that is given, too. With ``remote_worker_envs: false``, ``env_step_timeout_s`` is
+    None unless given.
 
     Raises:
         ConfigError: a key of `evaluation_config` that evaluation does not read, or a wrong value.

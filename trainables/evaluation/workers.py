@@ -67,7 +67,8 @@ class Evaluators:
 
         Blocks until all have ended. Without children they are played in this process, else children
         that do not run are started, and kept for the next evaluation. Raises WorkerError if a child
-        failed too often in a row, and as `play` does; all children are killed after any exception.
+        failed too often in a row, and what `trainables.evaluation.play.play` raises; all children
+        are killed after any exception.
         """
         count = self._config.evaluation_num_episodes
         children = min(self._config.evaluation_num_workers, count)

@@ -99,7 +99,8 @@ def _run_generator(
 ) -> Any:
     """Run a generator with the settings `config`; report each yielded result as an iteration.
 
-    It may yield a pair of result and checkpoint. Returns the generator's return value.
+    A result is a dict, or the number of the metric; it may be yielded in a pair with a checkpoint.
+    Returns the generator's return value.
     """
     with contextlib.closing(function(config)) as made:
         while True:

@@ -97,7 +97,10 @@ class Suggestion:
 
     @property
     def entry(self) -> Any:
-        """The parameter as it is written in a spec's ``space``: a mapping, or the only value."""
+        """The parameter as a spec's ``space`` has it, such as ``{"uniform": [0.0, 1.0]}``.
+
+        It is the value itself for a range of a single value.
+        """
         if self.kind != "choice" and self.options[0] == self.options[1]:
             return self.options[0]
         word = f"log{self.kind}" if self.log else self.kind
@@ -301,9 +304,9 @@ class Trial(dict[str, Any]):
     def result(self, returned: Any) -> Any:
         """Return the objective's return value as the last result: name → number.
 
-        User attributes that are numbers are added. A value that is no number, such as None, is
-        returned as it is. Raises TrainableError if it returned several values, but not one for each
-        objective of the spec.
+        User attributes that are numbers are added. A dict is taken as the result; any other value
+        that is no number, such as None, is returned as it is. Raises TrainableError if it returned
+        several values, but not one for each objective of the spec.
         """
         if isinstance(returned, tuple | list):
             if len(returned) != len(self._names):

@@ -345,8 +345,8 @@ def _format_metrics(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[st
 def get_checkpoint() -> Any:
     """Return the last checkpoint that was reported: its data, or a path of a folder.
 
-    Returns None before the first report with one. To be called at the start of a training function.
-    Raises TrainableError in a thread or process that the function has started.
+    Returns None before the first report with one, and outside a trial. To be called at the start of
+    a training function. Raises TrainableError in a thread or process that the function has started.
     """
     thread = running_thread()
     return thread.get_checkpoint() if thread else None

@@ -15,7 +15,8 @@ from trainables.trainable import Trainable, gives_data
 def saved_by_function(saved: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the checkpoint that a function reported, from the entry ``trainable`` of a state.
 
-    It has entries ``data`` and ``files``. The entry of any other trainable is returned unchanged.
+    It has entries ``data``, ``files`` and ``metrics``. The entry of any other trainable is returned
+    unchanged.
     """
     data = saved["data"]
     ours = isinstance(data, Mapping) and data.keys() == {"data", "files", "metrics"}
