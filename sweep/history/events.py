@@ -136,7 +136,7 @@ class StopChanged:
     stop: Mapping[str, Any]
     """New `stop` section of the spec."""
     top: float | None = None
-    """Value of `time_attr` at which trials are COMPLETED from now on; None without one."""
+    """Value of `time_attr` at which trials are COMPLETED from now on; None keeps that of each."""
 
 
 UserCommand = (
@@ -159,7 +159,11 @@ Evidence = Mapping[str, Any]
 
 
 class Status(StrEnum):
-    """Status of a trial or replica; WAITING, RUNNING and PAUSED ones may still train."""
+    """Status of a trial or replica; WAITING, RUNNING and PAUSED ones may still train.
+
+    COMPLETED ones trained to the end. PRUNED ones were ended by the scheduler, a metric that is not
+    finite, or the sweep's end; STOPPED ones by a user, a limit, or another seed's end.
+    """
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -224,7 +228,7 @@ class End(StrEnum):
     """No checkpoint could be saved; the trial continues from its last one, without counting a
     failure."""
     DIVERGED = "diverged"
-    """The metric was NaN or infinite."""
+    """The metric was NaN or infinite, and `limits.not_finite` says to prune or fail the trial."""
     LIMIT = "limit"
     """The trial exceeded a limit of the spec's `limits`, and ends for good."""
     LOST = "lost"

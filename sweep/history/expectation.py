@@ -54,10 +54,10 @@ class Expected:
     """Number of the trial's seeds that have a score."""
 
     def seeds_to_tell_from(self, other: "Expected") -> int | None:
-        """Return how many further seeds of both trials would probably show which is better.
+        """Return how many further seeds each of both trials needs to show which is better.
 
-        "Probably" means at even odds. Returns 0 if the difference is already significant. Returns
-        None if `MOST_SEEDS` would not suffice, or if an error or a spread between seeds is unknown.
+        With these, the difference is significant at even odds. Returns 0 if it already is. Returns
+        None if `MOST_SEEDS` each would not suffice, or if an `error` or `noise` is None.
         """
         if None in (self.error, other.error, self.noise, other.noise):
             return None
@@ -252,8 +252,8 @@ class Expectations(Summary):
     def expected(self, trial: Trial) -> Expected | None:
         """Return the expected score of a trial's settings; None if it has no finite score yet.
 
-        With fewer than `FEWEST` trials it is the mean of the scores of the trial's seeds, without
-        an error. The model is fitted first if a trial has changed.
+        With fewer than `FEWEST` trials that have one, it is the mean of the scores of the trial's
+        seeds, without an error. The model is fitted first if a trial has changed.
         """
         seen = self._of.get(trial.number)
         if seen is None:

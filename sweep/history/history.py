@@ -76,7 +76,7 @@ class History:
     """True if a user allowed trials to continue without the compiled kernel of their
     checkpoints."""
     open_suggestions: Mapping[int, Suggested] = MappingProxyType({})
-    """Number of an event `Suggested` → its settings, oldest first, as long as no trial has them."""
+    """Number of an event `Suggested` → the event, oldest first, until a trial has its settings."""
     tried_suggestions = 0
     """Number of trials so far whose settings somebody suggested."""
 
@@ -236,7 +236,11 @@ class History:
         return its.test_replicas[index - FIRST_TEST] if is_test(index) else its.replicas[index]
 
     def with_sums(self, events: Iterable[Event]) -> list[Event]:
-        """Return events that are about to be recorded, with `sums` added to those with results."""
+        """Return events that are about to be recorded, with `sums` added to those with results.
+
+        Each sum follows from the present history and its own event alone, so at most one event with
+        results may be about a replica. The history must have curves.
+        """
         return [
             replace(e, sums=self.replica(e.trial, e.replica).sums_after(e.source, e.rows))
             if isinstance(e, Reported | Closed)

@@ -49,12 +49,12 @@ STATES: Mapping[Status, TrialState] = {
 
 
 def direction(objective: Objective) -> Direction:
-    """Return the metric's direction in Optuna's words."""
+    """Return ``maximize`` or ``minimize``, Optuna's word for the metric's direction."""
     return directions(objective)[0]
 
 
 def directions(objective: Objective) -> list[Direction]:
-    """Return Optuna's directions of all objectives, the metric's first."""
+    """Return ``maximize`` or ``minimize`` for each objective, the metric's first."""
     return ["maximize" if sign > 0 else "minimize" for sign in objective.signs]
 
 

@@ -94,7 +94,8 @@ class Replica:
     is_random: bool | None = None
     """True if its results may depend on random numbers, False if they do not; None if unknown."""
     reported: bool = False
-    """True if a result ever had the metric, even if that result was lost."""
+    """True if a result ever had the metric, even as NaN or in a lost result. Results of a running
+    slice count only with `History.shows_unsaved`."""
     names: tuple[str, ...] = ()
     """Names, sorted, under which results had numbers, as long as none had the metric; for an error
     message."""
@@ -355,8 +356,8 @@ class Replica:
     def reached(self, level: float) -> bool:
         """Return whether the replica can be compared at `level`, a value of `time_attr`.
 
-        It can if a result at or past the level has the metric, or if it has finished or its metric
-        has diverged at or past the level.
+        It can if a result at or past the level has the metric, if it started there from a parent's
+        checkpoint, or if it has finished or its metric has diverged at or past the level.
         """
         return (self.time if self.status in FINISHED else self.known_until) >= level
 

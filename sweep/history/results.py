@@ -88,9 +88,9 @@ def _describe(value: Any) -> str:
 
 
 def numeric_names(results: Iterable[Metrics]) -> set[str]:
-    """Return the names under which results have numbers, without times, dates and the like.
+    """Return the names under which results have numbers; bools are none here.
 
-    Bools are no numbers here.
+    Names whose first part is in `VOLATILE_KEYS` (times, dates, hosts, process ids) are left out.
     """
     return {
         name

@@ -422,7 +422,7 @@ class Trial:
         """Return the sum over the replicas of the newest result under `key`.
 
         Test replicas, and replicas without a number there, are left out. Returns None if none has
-        one.
+        one. A history without curves knows only the keys in `sweep.spec.stopping.COUNTERS`.
         """
         values = (to_number(replica.last_metrics.get(key)) for replica in self.replicas)
         found = [value for value in values if value is not None]
