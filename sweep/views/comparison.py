@@ -75,8 +75,8 @@ def _row(sweep: Sweep, names: Sequence[str]) -> Data:
     """Return the results of one sweep: the keys of `COLUMNS`, ``settings`` and ``kinds``.
 
     ``kinds`` maps each of `names` to ``searched``, ``computed``, ``fixed``, ``inactive`` or
-    ``absent``, and ``settings`` those of the first three kinds to their values. Entries about the
-    best trial are None if no trial has a score.
+    ``absent``, and ``settings`` those of the first three kinds to their values. If no trial has a
+    score, entries about the best trial are None, and ``seeds`` is 0.
     """
     history, best = sweep.history, sweep.history.best
     found = overview.row(best, history) if best else {}
@@ -169,7 +169,7 @@ def _value_at(config: Mapping[str, Any], name: str) -> tuple[bool, Any]:
 
 
 def _leaves(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted name and value of each setting that is no mapping of settings itself.
+    """Yield dotted name and value of each setting that is no mapping, or an empty one.
 
     `before` is the beginning of the names, empty at the top.
     """

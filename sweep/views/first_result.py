@@ -81,7 +81,7 @@ class FirstResult:
         return []
 
     def _warnings(self, trial: int, names: Collection[str], has: Collection[str]) -> list[str]:
-        """Return a warning for each result that is not among `names`, and stop checking.
+        """Return a warning for each key of `unsure` that is not in `names`, and stop checking.
 
         `has` are the names that the warning lists.
         """

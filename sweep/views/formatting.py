@@ -19,7 +19,10 @@ ABSENT = "-"
 
 
 def number(value: float | None) -> str:
-    """Return a number with six significant digits, an integer in full; `ABSENT` for None."""
+    """Return a number with six significant digits as text; `ABSENT` for None.
+
+    An integer below 1e15 is written in full.
+    """
     if value is None:
         return ABSENT
     whole = float(value).is_integer() and abs(value) < 1e15
@@ -32,9 +35,9 @@ def finite(value: Any) -> Any:
 
 
 def scores(values: Sequence[float | None]) -> str:
-    """Return words for the scores of several seeds: number of seeds, minimum and maximum.
+    """Return number of seeds, minimum and maximum of their scores, such as ``3: 410 … 480``.
 
-    It is the number alone if fewer than two have a score.
+    It is the number of seeds alone if fewer than two have a score.
     """
     found = [value for value in values if value is not None]
     if len(found) < 2:
@@ -43,9 +46,10 @@ def scores(values: Sequence[float | None]) -> str:
 
 
 def with_standard_error(value: float | None, error: float | None) -> str:
-    """Return an estimate with its standard error, ``455 ± 21``; alone if the error is unknown.
+    """Return an estimate with its standard error, ``455 ± 21``, to two digits of the error.
 
-    It is `ABSENT` if the estimate is None.
+    It is the estimate alone if the error is None or not finite, and `ABSENT` if the estimate is
+    None.
     """
     if value is None or error is None or not math.isfinite(error):
         return number(value)
@@ -86,13 +90,13 @@ def plural(amount: int, noun: str) -> str:
 
 
 def trials_text(trials: int, bred: int, planned: int) -> str:
-    """Return words for the number of trials out of the `planned` ones, and of `bred` offspring."""
+    """Return ``8 of 64 trials and 5 bred``, without the last part if there are no offspring."""
     more = f" and {bred} bred" if bred else ""
     return f"{trials} of {plural(planned, 'trial')}{more}"
 
 
 def setting(value: Any) -> str:
-    """Return the value of a setting as a short text: floats with three digits, lists as JSON."""
+    """Return a setting as a short text: a float with three digits, a text as it is, else JSON."""
     if isinstance(value, float):
         return f"{value:.3g}"
     return printable(value if isinstance(value, str) else json.dumps(value, separators=(",", ":")))

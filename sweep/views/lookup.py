@@ -73,7 +73,7 @@ class Sweep:
     aim: Aim
     """Rungs and stopping criteria, by which progress is measured."""
     history: History
-    """Trials with their results, as of the last event."""
+    """Trials as of the last event; results of running slices count (`shows_unsaved`)."""
     records: tuple[Recorded, ...]
     """All events of the ledger in order, each with its number and time."""
     state: State
@@ -189,7 +189,10 @@ def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
 
 
 def read_history(folder: Folder) -> History:
-    """Read the history of the sweep in `folder`, with all results."""
+    """Read the history of the sweep in `folder`, with curves, as the driver's decisions use it.
+
+    Results of running slices do not count.
+    """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return reading.history(ledger)
 

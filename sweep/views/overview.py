@@ -103,7 +103,8 @@ def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
     """Return the decision about trial `number` that an event records.
 
     The keys are ``event`` (its number), ``term``, ``at`` (seconds since 1970), and the texts
-    ``what`` and ``why``. Returns None for an event that is not about the trial.
+    ``what`` and ``why``. Returns None unless the event is Created, Opened, Closed or Moved and is
+    about this trial.
     """
     event = record.event
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
@@ -159,8 +160,9 @@ STEPS = "timesteps_total"
 def overview(sweep: Sweep, now: float) -> Data:
     """Return the data of one row of `sweep ls`; `now` is the time in seconds since 1970.
 
-    ``trials`` counts the searched trials, ``bred`` the others, and ``done`` those that ended;
-    ``wanted`` is their total. ``why`` says why the sweep ended. ``best`` is that of `best_so_far`.
+    ``trials`` counts the searched trials, of ``wanted`` in total, and ``bred`` offspring and
+    clones; ``done`` is `ended_count`. ``why`` says why the sweep ended early. ``best`` is that of
+    `best_so_far`.
     """
     history = sweep.history
     return {
@@ -182,9 +184,10 @@ def overview(sweep: Sweep, now: float) -> Data:
 def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     """Return the data of `sweep status`: counts, running trials, best trial, time left.
 
-    It has the keys of `overview` and more. Running trials are listed, and times are known, only
-    while a driver runs and is not paused.
-    `notes` are those of running trials' progress files; `now` is the time in seconds since 1970.
+    Besides the keys of `overview` it has ``counts`` (by status), ``fraction`` (done, 0 to 1),
+    ``elapsed_s``, ``left_s``, ``running`` (as of `running_replica`) and more. Without a driver, or
+    while it is paused, ``running`` is empty and both times are None. `notes` are those of running
+    trials' progress files; `now` is the time in seconds since 1970.
     """
     testing = sweep.history.final_evaluation is not None and sweep.state in DRIVEN
     measure = progress.final_evaluation_fraction if testing else progress.fraction
@@ -433,8 +436,9 @@ def outlook(history: History) -> Data | None:
     """Return the expected improvement from more training; None if it cannot be estimated yet.
 
     ``again`` is the improvement of the best by as much training again, and ``hour`` that of the
-    next hour at the present pace; ``hour`` is None if the sweep is too young. The shares are of the
-    range of scores.
+    next hour at the present pace, None if the sweep has run less than 1 / `FURTHEST` of an hour.
+    ``share`` and ``hour_share`` are the same as fractions of ``range`` (`Outlook.range`). Nothing
+    is estimated unless expected scores alone rank the trials (`is_by_expectation`).
     """
     doubling = history.expectations.outlook() if is_by_expectation(history.objective) else None
     if doubling is None:
@@ -451,7 +455,7 @@ def outlook(history: History) -> Data | None:
 
 
 def best_trial(history: History, folder: Folder) -> Trial:
-    """Return the trial with the best expected score; UsageError if no trial has a score."""
+    """Return the first trial of `History.ranked`; UsageError if no trial has a score."""
     ranked = history.ranked()
     if not ranked:
         metric = history.objective.metric
@@ -494,10 +498,11 @@ def asked_trial(history: History, folder: Folder, choice: str, place: str = "--t
 
 
 def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
-    """Return the data of `sweep show`: everything about one trial, whose results are `rows`.
+    """Return the data of `sweep show`: everything about one trial.
 
-    ``changes`` are those of the sweep after the trial began. Raises UsageError if there is no trial
-    `number`.
+    It has the keys of `row` and `trial_record` and more. `rows` are the results of the trial's best
+    seed, of which ``last`` has the newest; ``curve`` is that seed's, too. ``changes`` are those of
+    the sweep after the trial began. Raises UsageError if there is no trial `number`.
     """
     trial = find_trial(sweep.history, sweep.folder.name, number)
     return {

@@ -49,12 +49,11 @@ class Aim:
     stop: Mapping[str, float]
     """Name of a result → value at which a trial ends."""
     remaining_training: Callable[[History], float | None] = lambda _history: None
-    """Function that estimates the training that is left, as `Scheduler.remaining_training`."""
+    """Function that estimates the training left in all trials, in units of `time_attr`, as
+    `Scheduler.remaining_training`; None if it has no estimate."""
     startup_trials: int | None = None
-    """Number of trials completed before any is ended early, as in `Scheduler.startup_trials`.
-
-    None if none is.
-    """
+    """Number of trials completed before any is ended early, as in `Scheduler.startup_trials`; None
+    if no trial is ever ended early."""
     ranks_by_fronts: bool = False
     """True if trials at a rung rank by all objectives, as in `Scheduler.ranks_by_fronts`."""
     promotion_count: Callable[[int], int | None] = lambda _count: None
@@ -96,7 +95,7 @@ Notes = Mapping[tuple[int, int], Note]
 def read_notes(folder: Folder, history: History) -> Notes:
     """Read the progress files of running replicas.
 
-    Missing, damaged and outdated ones are left out.
+    Missing and damaged ones, and those not ahead of the history, are left out.
     """
     notes = {}
     for replica in running(history):
