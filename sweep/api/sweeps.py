@@ -66,7 +66,7 @@ def run(
 ) -> "Sweep":
     """Run a sweep to its end, or resume the sweep of this name if its settings are the same.
 
-    Blocks until its driver ends.
+    Blocks until its driver ends. Of a resumed sweep, `trials` may differ: it can only grow.
 
     Args:
         trainable: a function, a subclass of `trainables.Trainable`, or a name such as ``ppo``. If
@@ -92,6 +92,7 @@ def run(
             replace.
 
     Raises:
+        NameTaken: the sweep of this name has other settings.
         UsageError: an argument is not allowed; nothing was written.
         KeyboardInterrupt: Ctrl-C; the sweep is saved.
     """
@@ -160,7 +161,7 @@ def resume(
         space: the space to search from now on, or a file that contains it.
         metric: name of the result by which trials are compared from now on.
         stop: later ends of trials, such as ``{"timesteps_total": 200000}``.
-        budget: keys of the spec's budget with their new values.
+        budget: keys of the spec's budget with their new values; None removes a limit.
         max_disk: new limit for the size of all checkpoints, for example ``40GB``.
         other_kernel: True to continue if a compiled kernel that a trial used is not available.
         checkpoints: folder in object storage to which the checkpoints were moved or which is
@@ -307,9 +308,10 @@ class Sweep:
         return Trial(now, overview.find_trial(now.history, self.name, number))
 
     def best(self) -> "Trial":
-        """Return the trial with the best expected score under a new seed.
+        """Return the trial ranked first, usually by its expected score under a new seed.
 
-        With several objectives it is the trial of `front` with the best metric.
+        Trials that violate a constraint are behind all others. With several objectives it is the
+        trial of `front` with the best metric.
 
         Raises:
             UsageError: no trial has a score yet.

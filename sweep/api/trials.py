@@ -87,14 +87,17 @@ class Trial:
     def expected(self) -> float | None:
         """Expected score of the settings under a new seed at the end of training.
 
-        It is None if the trial has no score yet, or nothing can be expected from it.
+        It is None if the trial has no score yet, or one that is not finite.
         """
         found = self._sweep.history.expected(self._trial)
         return None if found is None else found.value
 
     @property
     def expected_error(self) -> float | None:
-        """Standard error of `expected`; None if there are too few trials to estimate it."""
+        """Standard error of `expected`.
+
+        It is None with too few trials to estimate it, or if results do not depend on chance.
+        """
         found = self._sweep.history.expected(self._trial)
         return None if found is None else found.error
 
@@ -123,11 +126,17 @@ class Trial:
 
     @property
     def error(self) -> str:
-        """Newest traceback of the trial; empty if there is none."""
+        """Newest traceback, or a disk's message, of the seed that decides the status; else empty.
+
+        It stays when a retry succeeds.
+        """
         return self._trial.deciding_replica.error
 
     def results(self) -> "DataFrame":
-        """Return all results of the trial's best seed, one row per iteration."""
+        """Return all results of the trial's best seed, one row per iteration.
+
+        The columns are ``iteration`` and the names of the results, with ``/`` between nested keys.
+        """
         from pandas import DataFrame
 
         rows = lookup.read_results(self._sweep.folder, self._leader)

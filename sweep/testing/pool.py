@@ -210,7 +210,10 @@ class _Play(Stretch):
         return end
 
     def _save(self, iteration: int, value: float | None) -> None:
-        """Store a checkpoint, and forget those that the retention policy does not keep."""
+        """Store a checkpoint, and drop from `saved` those that the retention policy does not keep.
+
+        These stay in the clock's `disk`.
+        """
         spec, counters = self.spec, self.counters.get_state()
         named = [spec.trial, spec.replica, iteration, counters]
         digest = hashlib.sha256(json.dumps(named).encode()).hexdigest()

@@ -39,7 +39,7 @@ class Decision:
     trial: int
     """Number of the trial that it is about."""
     fields: dict[str, Any]
-    """Other fields of the event that records the decision."""
+    """Other fields of the event as plain data, without the numbers of events and slices."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class _Driver(Driver):
 class Simulation:
     """A sweep in a temporary folder that can be run, killed, resumed and enlarged.
 
-    A context manager.
+    A context manager, which removes the folder at its end.
 
     Args:
         spec: keys of a spec, which override `DEFAULTS`; a value of None leaves the key out.
@@ -183,7 +183,7 @@ class Simulation:
     def copy(self) -> "Simulation":
         """Return a copy in its own folder, as after a kill of the driver.
 
-        It must be closed, too.
+        Enter it as a context manager, too, so that its folder is removed.
         """
         other = copy.copy(self)
         other._root = _root()
