@@ -264,7 +264,7 @@ class Toolbox:
         return {**_pick(data, _STATUS), "running": rows, **self._remaining_if_known()}
 
     def _remaining_if_known(self) -> Data:
-        """Return the unused trials and budget as ``{"left": ...}`` for an answer.
+        """Return what the permission has left, as `_remaining_data` does.
 
         If a ledger cannot be read, it is ``{"left": {"unknown": MESSAGE}}``.
         """
@@ -360,7 +360,7 @@ def _pick(data: Mapping[str, Any], keys: tuple[str, ...]) -> Data:
 
 
 def _remaining_data(remaining: Remaining) -> Data:
-    """Return the unused trials and budget as ``{"left": ...}`` for an answer."""
+    """Return ``{"left": {"trials": …, "budget": {key: amount left}}}`` for an answer."""
     return {"left": _pick(asdict(remaining), ("trials", "budget"))}
 
 
@@ -371,7 +371,7 @@ def _short(step: Mapping[str, Any]) -> Data:
 
 
 def _answer(answer: Answer | None, driven: bool) -> Data:
-    """Return a driver's answer as the tool's: ``state``, ``done`` or ``waiting``, and a text.
+    """Return a driver's answer as the tool's: ``state``, done or waiting, and ``answer``, a text.
 
     `driven` is true if a driver runs. If `answer` is None, the state is ``waiting``, and the text
     says that the driver has not answered yet, or that none runs.

@@ -414,7 +414,7 @@ class _Settings:
     def _set_epsilon(self, key: str, value: Any) -> bool:
         """Set a key of `exploration_config` to a number.
 
-        Returns false if the value is none, or the algorithm has no exploration options.
+        Returns false if the value is no number, or the algorithm has no exploration options.
         """
         number = _number(value)
         return number is not None and self._set_exploration(**{key: float(number)})

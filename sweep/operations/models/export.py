@@ -169,8 +169,9 @@ def _digest(path: Path) -> str:
 def play(folder: Path, playing: Playing) -> dict[str, Any]:
     """Play fresh episodes of an exported model in the environment of its card.
 
-    The card's trainable is imported, also from the working directory. Returns the results of the
-    episodes, with name of the sweep, trial, score, iteration and format.
+    The card's trainable is imported, also from the working directory. The keys of the result are
+    ``name`` (of the sweep), ``trial``, ``metric``, ``score``, ``iteration`` (of the checkpoint),
+    ``format`` and those of `Playing.summary`.
 
     Raises:
         UsageError: the folder holds no policy, the model does not match the card, or the trainable

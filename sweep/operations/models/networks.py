@@ -360,9 +360,9 @@ class _Comparison:
     def card_entry(self, remark: str) -> dict[str, Any]:
         """Return the entry ``played`` of the card.
 
-        Its keys are ``asked`` (episodes), ``by`` (the value of an episode), ``fresh`` (a `Record`
-        as a mapping, or None), ``compared`` (a mapping for each network that has played, or tried
-        to) and the `remark`.
+        Its keys are ``asked`` (episodes), ``fresh`` (a `Record` as a mapping, or None), ``by`` (the
+        key of its value in an episode, or None), ``compared`` (a mapping for each network that has
+        played, or tried to) and the `remark`.
         """
         rows = [
             {

@@ -32,7 +32,7 @@ def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: 
     """Log the model in the folder `out` to its trial's MLflow run, and register it as `name`.
 
     Returns:
-        The URI of the version.
+        The URI of the version, ``models:/NAME/VERSION``.
 
     Raises:
         UsageError: MLflow has no run of the trial, or the model is not an ONNX file.

@@ -234,8 +234,9 @@ class Playing:
     def summary(self, played: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         """Return plain data about `played`, a mapping with ``episode_reward`` for each episode.
 
-        The keys are ``seed``, ``episodes``, ``mean`` (of the returns), ``low`` and ``high`` (its
-        95 % interval, None for one episode) and ``video`` (the folder as text, or None).
+        The keys are ``seed``, ``episodes`` (the list `played`), ``mean`` (of the returns), ``low``
+        and ``high`` (its 95 % interval, None for one episode) and ``video`` (the folder as text, or
+        None).
         """
         rewards = [one["episode_reward"] for one in played]
         several = stats.mean_interval(rewards) if len(rewards) > 1 else None

@@ -109,8 +109,9 @@ class Causes:
     def of(cls, importance: Importance, history: History) -> "Causes":
         """Estimate the shares from the variances between seeds and evaluations in a history.
 
-        Both are 0 if no trial's result depends on random numbers, and None if the history does not
-        show them, or gains were compared.
+        Both are 0 if results are known not to depend on random numbers, and None if gains were
+        compared or too few trials have scores. Otherwise, that of seeds is None if no trial has
+        several, and that of evaluations if no curve is long enough to show it.
         """
         left, spreads = importance.unexplained, history.expectations.spreads
         scored = history.ranked()
