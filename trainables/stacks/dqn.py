@@ -54,8 +54,8 @@ def replay_places(buffer_size: int) -> int:
 class LaneReplay(ReplayBuffer):
     """The replay buffer of a DQN trainer whose rows are in a compiled program.
 
-    This object has the rows until they are first copied into the program, also after a restore,
-    and while a checkpoint is written.
+    This object has the rows until they are first copied into the program, after a restore until
+    they are copied again, and while a checkpoint is written.
 
     Args:
         capacity: maximum number of rows.
@@ -105,7 +105,7 @@ class LaneReplay(ReplayBuffer):
         self._next = int(replay.next)
 
     def forget(self) -> None:
-        """Drop all rows and free their memory; `is_here` does not change."""
+        """Drop all rows, free their memory, and write from row 0; `is_here` does not change."""
         self._size = self._next = 0
         self._columns, self._rows = {}, np.zeros(0, dtype=np.uint8)
 

@@ -72,7 +72,7 @@ class Shape(lanes.Shape):
     ) -> Array:
         """Return choices (N,) for filtered observations (N, D) in an evaluation.
 
-        They are the best ones, or epsilon-greedy if `exploring` says so.
+        They are the best ones, or epsilon-greedy if `exploring.is_on`.
         """
 
         def any_choice(key: Array) -> Array:
@@ -309,7 +309,7 @@ def _update(
     """Take one gradient step on filtered rows (B, …) with learning rate `rate`.
 
     The target network moves by the fraction `tau`. If loss or gradient are not finite, only the
-    count and the flag change.
+    count of steps and `is_finite` change.
     """
     value_targets = _value_targets(shape, settings, state.learnt.weights, state.target, rows)
     differentiate = jax.value_and_grad(_loss, has_aux=True)

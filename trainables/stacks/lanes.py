@@ -117,7 +117,7 @@ class Shape(ABC):
     def choose(self, settings: Tree, weights: Tree, x: Array, exploring: Exploring) -> Array:
         """Return actions (N, …) for filtered observations (N, D) in an evaluation.
 
-        They are in the form that environments take.
+        They are in the form that environments take; the best ones unless `exploring.is_on`.
         """
 
 

@@ -85,7 +85,7 @@ def run_last(weights: Weights, layer: str, units: Array) -> Array:
 
 
 def _activate(is_relu: Array, x: Array) -> Array:
-    """Return ``relu`` or ``tanh`` of an array, by a flag ()."""
+    """Return ``relu`` of an array if the flag () is True, else ``tanh``."""
     return jnp.where(is_relu, jnp.maximum(x, 0.0), jnp.tanh(x))
 
 

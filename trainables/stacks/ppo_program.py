@@ -93,8 +93,9 @@ class Shape(lanes.Shape):
     ) -> Array:
         """Return actions (N, …) for filtered observations (N, D) in an evaluation.
 
-        They are in the form that environments take. State-dependent noise is drawn at every step,
-        as in evaluations outside of programs.
+        They are in the form that environments take: drawn if `exploring.is_on`, else the most
+        probable. State-dependent noise is drawn at every step, as in evaluations outside of
+        programs.
         """
         units = _hidden(self, settings, weights, "actor", x)
         if choices := self.make_env().choices:
@@ -117,7 +118,7 @@ class Settings(NamedTuple):
     vf_loss_coeff: Array
     """Weight of the value loss."""
     vf_clip: Array
-    """Maximum change of a value; infinite without clipping."""
+    """Maximum change of a value since sampling, in the value loss; infinite without clipping."""
     grad_clip: Array
     """Maximum norm of the gradient; infinite without clipping."""
     target_kl: Array
@@ -125,7 +126,10 @@ class Settings(NamedTuple):
     epochs: Array
     """Maximum number of epochs per round, int32."""
     normalize_advantages: Array
-    """True if advantages are scaled to mean 0 and standard deviation 1."""
+    """True if each minibatch's advantages are scaled to mean 0 and standard deviation 1.
+
+    In minibatches of fewer than `LEAST_ROWS` rows they are scaled by those of the whole batch.
+    """
     filter_clip: Array
     """Bound of filtered observations, in standard deviations; infinite without clipping."""
     adam: Adam
@@ -478,7 +482,7 @@ class _Learning(NamedTuple):
     sums: Array
     """Sums of the measurements that `_loss` returns over all minibatches so far, (5,)."""
     norms: Array
-    """Sum of the gradients' norms, ()."""
+    """Sum of the gradients' norms before clipping, over all minibatches so far, ()."""
     kl: Array
     """Sum of the KL divergence over this epoch's minibatches, ()."""
     goes_on: Array

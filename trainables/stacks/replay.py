@@ -64,7 +64,7 @@ def add(replay: Replay, capacity: Array, rows: Array, is_added: Array) -> Replay
         replay: the replay.
         capacity: maximum number of rows of this trial, () int32.
         rows: packed rows (R, 2 D + 4).
-        is_added: flags (R,), True for the rows to append.
+        is_added: flags (R,), True for the rows to append; of more than `capacity` the last stay.
     """
     order = jnp.cumsum(is_added) - 1
     count = is_added.sum()

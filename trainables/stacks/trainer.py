@@ -170,7 +170,7 @@ class LaneTrainer(Trainer):
     def epsilon(self, timesteps: int) -> float:
         """Return ε, the fraction of random choices, after this number of environment steps.
 
-        It is 0 by default.
+        It is 0 by default. Evaluations that explore use it.
         """
         return 0.0
 
@@ -277,7 +277,10 @@ class LaneTrainer(Trainer):
 
     @property
     def filters(self) -> dict[str, Any]:
-        """Filters by name, ``observation`` and maybe ``reward``, with the program's statistics."""
+        """Filters ``observation`` and, if rewards are normalised, ``reward``.
+
+        The program's newest statistics are copied into them first.
+        """
         self._fetch()
         return self._filters
 
