@@ -54,8 +54,9 @@ _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 def collection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint's entry ``collected``: the settings of `COLLECTING` and `FILTERING`.
 
-    They are key → value, copied; None for a key that `config`, a trainer's flat settings, lacks.
-    Functions become their names, so all is plain data.
+    They are key → value, copied; None for a key that `config`, a trainer's flat settings, lacks,
+    but ``connectors`` and ``observation_filter`` must be there. Functions become their names, so
+    all is plain data.
     """
     kept = {key: copy.deepcopy(config.get(key)) for key in COLLECTING + FILTERING}
     kept["connectors"] = list(config["connectors"])

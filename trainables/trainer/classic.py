@@ -37,7 +37,8 @@ def results(result: Mapping[str, Any]) -> dict[str, Any]:
 
     - ``policy_reward_{mean,min,max}``: policy → return; absent before an episode has ended
     - ``info``: ``learner`` (policy → statistics) and ``num_steps_sampled``
-    - ``sampler_results``: rewards and lengths of episodes again
+    - ``sampler_results``: copies of the entries about episodes, such as ``episode_reward_mean``,
+      ``custom_metrics`` and ``hist_stats``, and of the rewards by policy
     """
     rewards = {
         name: result.get(name, {DEFAULT_POLICY_ID: result[f"episode{name[6:]}"]})

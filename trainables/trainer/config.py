@@ -99,8 +99,8 @@ def has_policies(agents: Any) -> bool:
 def _validate_agents(agents: Any) -> Any:
     """Return the value of ``multiagent`` as a dict; raises ValueError if it is not valid.
 
-    Keys, names, mapping, ``policies_to_train`` and ``count_steps_by`` are checked, but not the
-    settings of each policy.
+    Keys, names, mapping, ``policies_to_train`` and ``count_steps_by`` are checked; of the settings
+    of each policy only the form of ``restore``.
     """
     if not isinstance(agents, Mapping):
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
@@ -137,9 +137,9 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
 
 
 def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the (agent, policy) pairs of ``policy_mapping_fn``; empty for None or a function.
+    """Return the (agent, policy) pairs of a dict; empty for None, a function or its path.
 
-    Raises ValueError if it is neither a dict nor a function nor a path.
+    Raises ValueError for any other value of ``policy_mapping_fn``.
     """
     if isinstance(mapping, Mapping):
         return mapping.items()

@@ -62,7 +62,8 @@ class PeriodicEvaluation:
     Args:
         inference: the trainer's acting policy.
         seed: the trial's seed, used if the evaluation has none of its own.
-        calls: callbacks of training; the evaluation's own objects begin in their state.
+        calls: callbacks of training, or None. Unless ``evaluation_config`` names others, each
+            evaluation calls new objects that begin in their present state.
         stepped: function that returns the training environment with its measured level of
             exactness, or None if that is unknown.
     """

@@ -64,8 +64,8 @@ class ExportedPolicy(InferencePolicy):
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the most probable action of each row (N, …), and the states (N, M) after them.
 
-        `streams` and `note` are ignored: nothing is drawn, and an exported policy plays without
-        callbacks.
+        Actions that are tuples or dicts are flat, (N, K). `streams` and `note` are ignored: nothing
+        is drawn, and an exported policy plays without callbacks.
         """
         rows = observations.reshape(len(observations), *self.spaces.row_shape)
         given = {**export.raw_inputs(self, rows), **export.memory_inputs(self, memory)}
@@ -112,9 +112,10 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
 
 
 def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
-    """Return the weights of a trained policy, and the state of its filter.
+    """Return the weights of a trained policy, and the state of its observation filter.
 
-    The latter is None for a safetensors file. No code in a file is run.
+    The latter is None for a safetensors file, and empty for a policy without a filter. No code in a
+    file is run.
 
     Args:
         path: a checkpoint, a safetensors file with weights (exported or alone), or a folder with
@@ -173,7 +174,8 @@ def load_trained(
         name: name of the trained policy in a file with several; ignored if there is one.
 
     Raises:
-        ConfigError: there is no such policy, or it does not fit; nothing is changed.
+        ConfigError: there is no such policy, its weights do not fit, or its filter is of another
+            kind (a safetensors file has none); nothing is changed.
     """
     weights, state = read_source(key, path, name)
     expected = policy.weights()

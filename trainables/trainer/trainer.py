@@ -85,7 +85,7 @@ class Trainer(TrainingLoop):
 
         Args:
             seed: seed of environments and actions; with equal weights it determines the episodes.
-            video: folder for an MP4 file of each episode; None for no videos.
+            video: folder for ``episode-1.mp4`` and so on; None for no videos.
             window: True to show the environment in a window.
             most_steps: maximum number of environment steps of all episodes; without effect with
                 pictures.
@@ -94,7 +94,8 @@ class Trainer(TrainingLoop):
             ``episode_reward`` and ``episode_len`` of each episode.
 
         Raises:
-            ConfigError: there is no screen for a window, or PyAV is missing.
+            ConfigError: there is no screen for a window, PyAV is missing, or the environment gives
+                no pictures.
             TooManySteps: the episodes take more than `most_steps` steps.
         """
         self._update_exploration()

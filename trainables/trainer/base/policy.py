@@ -36,7 +36,7 @@ class Policy:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The trainer's settings."""
+        """The trainer's flat settings with all defaults, read-only."""
         return self._trainer.config
 
     @property
@@ -105,8 +105,8 @@ class Policy:
         """Return one action, the state for the next observation, and policy outputs.
 
         The arguments are those of `Trainer.compute_action`. `explore` is True to draw actions, from
-        a stream that only this serves, False for the best ones. Raises ValueError if the state does
-        not fit this policy.
+        a stream that training never uses, False for the best ones. Raises ValueError if the state
+        does not fit this policy.
         """
         inference, stream = self._trainer.inference, self._trainer.acting_stream(explore)
         given = self.get_initial_state() if state is None else state

@@ -138,7 +138,11 @@ class ActorCriticTrainer(Trainer):
 
     @abstractmethod
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """Take the gradient steps of one round on `batch`; return the means of the loss's parts."""
+        """Take the gradient steps of one round on `batch`; return statistics by name.
+
+        They are those of `learners.sgd.learn`: means of the loss's parts, ``grad_norm``, ``lr``,
+        and ``explained_variance`` if the returns vary.
+        """
 
     def make_policy(self, device: str) -> "ActorCriticPolicy | FlatPolicy":
         """Create the policy, with actor and critic; without torch if numpy computes gradients.
@@ -468,7 +472,7 @@ class ActorCriticTrainer(Trainer):
         return [to_rows(fragment, gamma, lambda_) for fragment in fragments]
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
-        """Learn from one round's fragments, and return the losses' means over all minibatches.
+        """Learn from one round's fragments, and return the statistics of `take_steps`.
 
         It logs a warning and returns an empty dict if no row is valid.
         """
@@ -482,7 +486,8 @@ class ActorCriticTrainer(Trainer):
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of a batch, column → tensor (B, …), and name → part of it.
 
-        If advantages are to be normalised, those of fewer than `LEAST_ROWS` rows are so here.
+        With ``normalize_advantages``, advantages of fewer than `LEAST_ROWS` rows are normalised
+        here, as `torch_loss` leaves them unchanged.
         """
         advantages = batch["advantages"]
         if self.settings.normalize_advantages and len(advantages) < LEAST_ROWS:

@@ -70,7 +70,7 @@ class PolicyGradientTrainer(ActorCriticTrainer):
         return fused_options(self.settings.with_schedules_at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """Take one gradient step on all rows, and return the means of the loss's parts."""
+        """Take one gradient step on all rows, and return the statistics of `learners.sgd.learn`."""
         from trainables.learners.sgd import learn
 
         return learn(
@@ -101,7 +101,8 @@ def policy_gradient_loss(
 ) -> "tuple[Tensor, Tensor]":
     """Return the loss () of a batch, column → tensor (B, …), and its parts (3,) as in `STATS`.
 
-    The parts have no gradient. Coefficients are those of `settings`, without their schedules.
+    The parts have no gradient. Coefficients are those of `settings`, without their schedules. With
+    ``normalize_advantages``, advantages of at least `LEAST_ROWS` rows are standardised first.
     """
     import torch
 
