@@ -37,7 +37,7 @@ Maker: TypeAlias = Callable[..., Any]
 def source_name(source: str | Maker) -> str:
     """Return the name of a source of experience in checkpoints.
 
-    Of a class or function, its path.
+    It is the text itself, or the path ``module:Name`` of a class, function or object.
     """
     if isinstance(source, str):
         return source
@@ -189,14 +189,14 @@ class IOContext:
     folder: Callable[[], str]
     """Function that makes the trial's folder if necessary, and returns its path."""
     seed: int
-    """Seed of the trial."""
+    """Seed of random streams: the trial's, or one derived from it for workers that are made anew
+    after a restore."""
     worker_index: int = 0
     """Index of the worker: always 0, the trainer's own process."""
     find_worker: Callable[[], Any] = _return_none
     """Function that returns the `RolloutWorker` that now samples in this process, or None."""
     find_sampler: Callable[[], "InputReader | None"] = _return_none
-    """Function that returns the reader of new samples (``default_sampler_input``); None if the
-    trainer does not sample."""
+    """Function that `default_sampler_input` calls; it returns a reader of new samples, or None."""
 
     @property
     def log_dir(self) -> str:

@@ -59,7 +59,7 @@ class Terms(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """An estimated return, and its confidence interval at `LEVEL`."""
+    """An estimated return, and its confidence interval of 95 % (`LEVEL`)."""
 
     value: float
     """Estimated discounted return of an episode."""
@@ -76,7 +76,7 @@ class Episodes:
     rewards: Reals
     """Rewards, (E, T); 0 after an episode's end."""
     logp: Reals
-    """Log-probabilities of the actions by the policy that took them, (E, T)."""
+    """Log-probabilities of the actions by the policy that took them, (E, T); 0 after the end."""
     valid: NDArray[np.bool_]
     """Flags (E, T), True before an episode's end."""
     observations: Array
@@ -328,7 +328,8 @@ class Estimates:
     """Estimates of a policy's return from recorded episodes, as `input_evaluation` asks for.
 
     Args:
-        context: the settings; the episodes are the first ones of the first source of files.
+        context: the settings; the episodes are the first ones of the first source but ``sampler``,
+            which is read anew and in order.
         policy: name of the policy, if there are several.
     """
 

@@ -42,6 +42,8 @@ BROKEN = (
 def find_set(place: str, source: str) -> Path | None:
     """Return the folder of a Minari data set's episodes; None if `source` names no data set.
 
+    `source` is ``minari:NAME``, or a path: of the set, or of its folder ``data``.
+
     Raises ConfigError, about the setting `place`, if the named set is not on this machine, the name
     is not valid, or Minari is not installed.
     """
@@ -332,9 +334,10 @@ def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
 def episode_stretches(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield all rows of batches, each once, as stretches in which each row leads to the next one.
 
-    A stretch may come from several batches. It has the columns ``obs``, ``new_obs``, ``actions``,
-    ``rewards`` and ``terminateds``. Those without an end come last. Raises StoredDataError, about
-    `path`, if batches lack the columns that episodes need.
+    A stretch may come from several batches, which must have ``eps_id``, as after `with_episodes`.
+    It has the columns ``obs``, ``new_obs``, ``actions``, ``rewards`` and ``terminateds``. Those
+    without an end come last. Raises StoredDataError, about `path`, if batches lack other columns
+    that episodes need.
     """
     waiting: dict[int, list[Columns]] = {}
     for batch in batches:

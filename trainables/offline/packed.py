@@ -101,7 +101,7 @@ def pack(column: NDArray[Any]) -> str:
 def unpack(text: str) -> NDArray[Any]:
     """Return the array in a text of `pack`, or of RLlib, without running code of its pickle.
 
-    Raises NotAnArray if the text holds anything else, or too much.
+    Raises NotAnArray if the text holds anything else, or more than `MAX_BYTES` unpacked bytes.
     """
     import lz4.frame
 

@@ -41,7 +41,10 @@ MOST_WITHOUT_ROWS = 1000
 
 
 class OwnReader(InputReader):
-    """A user-defined reader, whose batches are checked as those of files are; errors name it."""
+    """A user-defined reader, whose batches are checked as those of files are; errors name it.
+
+    Its state is that of the user's reader.
+    """
 
     def __init__(self, reader: InputReader, rows: Rows | RowsByPolicy, path: str) -> None:
         self._reader = reader

@@ -93,7 +93,7 @@ class ParquetReader(FilesReader):
 
 
 def numeric_column(name: str, column: "pa.ChunkedArray") -> Array:
-    """Return a column of a table, of numbers or lists of numbers, as an array (R, …).
+    """Return a column of a table, of numbers, booleans or lists of these, as an array (R, …).
 
     Raises NotABatch if the column holds anything else, missing values or lists of several lengths.
     """

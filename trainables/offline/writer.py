@@ -91,7 +91,8 @@ class JsonWriter(OutputWriter):
     Args:
         folder: function that returns the folder, which is made when something is written.
         owner: name of the trial; a checkpoint of another owner begins a series.
-        shared: True if other runs may have written to the folder; their files are kept.
+        shared: True if other runs may have written to the folder: until a state is restored, a
+            first `write` into a folder with output files raises StoredDataError.
         is_retried: True if a checkpoint's rows may still be lost, as those of a killed slice, so
             that only the sweep knows which checkpoint counts.
     """
@@ -140,8 +141,9 @@ class JsonWriter(OutputWriter):
     def write(self, batch: Batch) -> None:
         """Append a batch as a line, in a new file if the current one is full.
 
-        The first line after a start or a restored state cuts off what was written later. Raises
-        StoredDataError if the disk refuses it, or the folder holds another run's files.
+        The first line after a start or a restored state cuts off what was written later, and
+        removes later files. Raises StoredDataError if the disk refuses it, or the folder holds
+        another run's files.
         """
         line = f"{json.dumps(self._as_data(batch), default=_as_plain_data)}\n".encode()
         try:
