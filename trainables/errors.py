@@ -98,6 +98,8 @@ class StateError(TrainableError):
 
     Args:
         path: dotted path of the value in the state.
+        problem: description of the value, the subject of "cannot be stored in a checkpoint".
+        remedy: advice on what to do next.
     """
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
@@ -170,7 +172,7 @@ class EnvError(TrainableError):
 
 
 class TooManySteps(EnvError):
-    """An episode takes more environment steps than allowed."""
+    """The episodes to be played take more environment steps in all than allowed."""
 
 
 class CallbackError(TrainableError):

@@ -116,7 +116,8 @@ class BC(Trainer):
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of filtered observations and actions (B, …), and its parts.
 
-        They are ``policy_loss``, the negative log-likelihood, and ``entropy``.
+        The parts are ``policy_loss``, the mean negative log-likelihood, and ``entropy``, which the
+        loss subtracts times ``entropy_coeff``.
         """
         with self.policy.autocast():
             seen, taken = batch["observations"], batch["actions"]

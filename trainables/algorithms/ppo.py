@@ -151,7 +151,8 @@ class PPO(ActorCriticTrainer):
     def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
         """Raise ConfigError for minibatches that are larger than a batch can be.
 
-        `per_step` is the number of rows that one environment step may give.
+        Also for what `ActorCriticTrainer.check_rows` refuses. `per_step` is the number of rows that
+        one environment step may give.
         """
         super().check_rows(settings, per_step)
         most = settings.batch_size * per_step
@@ -172,10 +173,12 @@ class PPO(ActorCriticTrainer):
         return fused_options(self.settings.with_schedules_at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """Learn from a batch in epochs of shuffled minibatches; return the means of statistics.
+        """Learn from a batch in epochs of shuffled minibatches; return statistics by name.
 
-        The order is drawn from the stream ``minibatch``. Epochs end early beyond ``target_kl``.
-        Raises NotFiniteError if a loss or gradient is NaN or infinite.
+        They are means of `STATS`, ``grad_norm``, ``lr``, and ``explained_variance`` if the returns
+        vary. The order is drawn from the stream ``minibatch``. No epoch follows one whose mean KL
+        divergence exceeds ``target_kl``. Raises NotFiniteError if a loss or gradient is NaN or
+        infinite.
         """
         from trainables.learners.sgd import learn
 
@@ -270,7 +273,8 @@ def ppo_loss(
     """Return PPO's loss () of one minibatch, and its parts (S,) in the order of `STATS`.
 
     The minibatch maps column → tensor (B, …): ``observations``, ``actions``, ``logp`` and
-    ``values`` of sampling time, ``advantages`` and ``returns``. The parts have no gradient.
+    ``values`` of sampling time, ``advantages`` and ``returns``. With ``normalize_advantages``,
+    those of at least `LEAST_ROWS` rows are standardised first. The parts have no gradient.
     """
     import torch
 

@@ -173,9 +173,9 @@ class SAC(OffPolicyTrainer):
         """Make one gradient step of critics, actor and temperature on filtered rows (B, …).
 
         The temperature stays if ``learn_alpha`` is False. Then the target critics move by ``tau``.
-        Noise is drawn from the stream ``update``. Returns statistics: both losses, mean value,
-        entropy, temperature, and the critics' norm of the gradient. Raises NotFiniteError if a loss
-        or gradient is NaN or infinite.
+        Noise is drawn from the stream ``update``. Returns ``critic_loss``, ``actor_loss``,
+        ``mean_q``, ``entropy``, ``alpha`` (the temperature) and ``critic_grad_norm``. Raises
+        NotFiniteError if a loss or gradient is NaN or infinite.
         """
         losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
         if self.graphs is None or not isinstance(losses, TorchLosses):

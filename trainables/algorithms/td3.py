@@ -119,9 +119,10 @@ class TD3(OffPolicyTrainer):
     def update(self, rows: Rows) -> dict[str, Scalar]:
         """Make one gradient step of the critics on rows (B, …); return their statistics.
 
-        In every `policy_delay`-th update the actor learns, too, and the targets move. The rows are
-        filtered; noise on target actions is drawn from the stream ``update``. Raises NotFiniteError
-        if a loss or gradient is NaN or infinite.
+        They are ``critic_loss``, ``mean_q`` and ``critic_grad_norm``. In every `policy_delay`-th
+        update the actor learns, too, and the targets move. The rows are filtered; noise on target
+        actions is drawn from the stream ``update``. Raises NotFiniteError if a loss or gradient is
+        NaN or infinite.
         """
         losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
         self.updates.count += 1
