@@ -106,7 +106,10 @@ class Comparable(Protocol):
     """Tracker whose copy `sweep verify` can compare with the ledger."""
 
     def unreadable(self) -> str:
-        """Return a text on why an existing copy cannot be read; empty if it can."""
+        """Return a text on why the copy is missing or cannot be read.
+
+        Empty if it can, and for a copy about which `differences` says it all.
+        """
         ...
 
     def differences(self) -> list[str]:

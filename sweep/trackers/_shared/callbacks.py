@@ -267,8 +267,9 @@ def _trial(
 ) -> dict[str, Any]:
     """Return plain data that describes the trial of event number `k` to a callback.
 
-    Status, reason, seed, iteration and folder are those of the seed or test that the event is
-    about; ``searched``, ``config`` and ``score`` those of the trial.
+    ``event`` is `k`; ``number``, ``searched``, ``config`` and ``score`` are those of the trial,
+    ``seed_index``, ``test``, ``seed``, ``status``, ``reason``, ``iteration`` and ``folder`` those
+    of the seed or test that the event is about.
     """
     trial, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
     test = is_test(event.replica)
@@ -291,7 +292,9 @@ def _trial(
 def _sweep(context: TrackerContext, history: History, event: TermEnded, k: int) -> dict[str, Any]:
     """Return plain data that describes the sweep to a callback at the end of a driver's term.
 
-    `k` is the number of the event.
+    The keys are ``event`` (its number `k`), ``name``, ``folder``, ``outcome``, ``reason``,
+    ``final_evaluation`` (True if there is one), ``trials`` (their number) and ``best``, None or the
+    best trial's ``number``, ``score`` and ``searched``.
     """
     best = history.best
     best_trial = None

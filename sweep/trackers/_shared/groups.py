@@ -28,9 +28,9 @@ class Curve:
     def extend(self, trial: Trial, event: Reported | Closed) -> Iterator[Row]:
         """Yield the rows that the results in an event complete, one per iteration.
 
-        An iteration is complete once each seed that counts has a result of it. Other results are
-        kept until then; those of iterations already in the curve are ignored. `trial` is the trial
-        after the event.
+        An iteration is complete once each of the trial's `compared_replicas` has a result of it and
+        all iterations before it are complete. Other results are kept until then; those of
+        iterations already in the curve are ignored. `trial` is the trial after the event.
         """
         for row in event.rows:
             if row.iteration > self._upto:

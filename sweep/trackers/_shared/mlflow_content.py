@@ -496,22 +496,25 @@ def run_name(trial: int, replica: int) -> str:
 
 
 def score_key(metric: str) -> str:
-    """Return the name of the curve of trials' scores; another one if the metric has that name."""
+    """Return the name of the curve of scores, `OTHER_SCORE` if the metric is called `SCORE`."""
     return OTHER_SCORE if metric == SCORE else SCORE
 
 
 def expected_key(metric: str) -> str:
-    """Return the name of the curve of expected scores; another one if the metric has that name."""
+    """Return the name of the curve of expected scores.
+
+    It is `EXPECTED`, or `OTHER_EXPECTED` if the metric is called `EXPECTED`.
+    """
     return OTHER_EXPECTED if metric == EXPECTED else EXPECTED
 
 
 def keys_of_events(metric: str) -> tuple[str, str]:
-    """Return the names of the curves whose rows are about events, not iterations."""
+    """Return the names of a trial's curves about events, not iterations: score, expected score."""
     return score_key(metric), expected_key(metric)
 
 
 def title(status: Status, name: str) -> str:
-    """Return the title of a run on MLflow's page: its name, perhaps after a mark (``pruned``)."""
+    """Return a run's title on MLflow's page: its name, after ``pruned`` or ``stopped`` if it is."""
     return f"{PREFIX.get(status, '')}{name}"
 
 
@@ -535,7 +538,10 @@ def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
 
 @lru_cache(maxsize=10_000)
 def _curve(name: str, is_compared: bool) -> str:
-    """Return the name of a result's curve in MLflow; empty if it is not sent as a curve."""
+    """Return the name of a result's curve in MLflow; empty if it is not sent as a curve.
+
+    A result that is called like a score becomes ``results/…``, unless it is compared.
+    """
     if is_compared:
         return key(name)
     if name in COUNTS or name.split("/")[0] in NOT_CURVES:
@@ -568,7 +574,7 @@ def _step(row: Row) -> int:
 
 
 def finite(value: Scalar) -> float:
-    """Return a number as MLflow's tables hold it: infinity becomes the largest float; NaN stays."""
+    """Return a number as MLflow's tables hold it: ±infinity as ± the largest float; NaN stays."""
     try:
         number = float(value)
     except OverflowError:  # an int beyond the range of float

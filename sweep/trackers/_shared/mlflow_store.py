@@ -216,7 +216,7 @@ class FileStore:
         self._database.close()
 
     def find(self) -> bool:
-        """Return whether the sweep's experiment exists, and remember its ID."""
+        """Return whether the sweep's experiment exists, even deleted, and remember its ID."""
         query = "SELECT experiment_id, artifact_location FROM experiments WHERE name = ?"
         found = self._database.execute(query, (self._context.name,)).fetchone()
         if found is not None:

@@ -184,7 +184,11 @@ def frozen(known: Domains, trial: Trial) -> FrozenTrial:
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
-    """Return the user attributes of a trial in Optuna: status, reason, real settings and so on."""
+    """Return the user attributes of a trial in Optuna.
+
+    They are ``settings`` (real values), ``status``, ``reason``, ``checkpoint`` (file name or None),
+    with several seeds ``scores``, and of an offspring ``parent``.
+    """
     newest = trial.leader.newest_checkpoint
     several = len(trial.replicas) > 1
     bred = {} if trial.parent is None else {"parent": trial.parent}

@@ -131,7 +131,7 @@ class Storage:
     def rename(self, name: str, sweep_id: str) -> None:
         """Give the study of this sweep the name `name`, if no study has it yet.
 
-        The study then has the old name of a sweep whose folder was renamed.
+        After the sweep's folder was renamed, its study has the old name.
         """
         studies = self._rdb.get_all_studies()
         if any(study.study_name == name for study in studies):
