@@ -301,7 +301,7 @@ def _goal_cell(row: Data, counted: bool) -> str:
 
 
 def best_lines(best: Data) -> list[Text]:
-    """Return a line about the best trial so far; with several objectives, one about the front.
+    """Return a line about the best trial so far; with several objectives, also one about the front.
 
     `best` is the data of `overview.best_so_far`.
     """
@@ -502,9 +502,9 @@ def _next_steps(data: Data, python: bool) -> list[str]:
 
 
 def _continue_lines(data: Data, python: bool) -> list[str]:
-    """Return lines with commands to send results, continue training and retry failures.
+    """Return lines with commands to send results, continue, look into missing scores, and retry.
 
-    Each is named only if there is something to send, continue or retry.
+    Each is named only if there is something to send, continue, look into or retry.
     """
     name = printable(data["name"])
     where = root_option(data["root"])

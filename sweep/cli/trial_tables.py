@@ -385,7 +385,7 @@ def _numbers_table(data: Data) -> RenderableType:
 
 
 def _heading(name: str) -> str:
-    """Return the title of a column in a decision's evidence."""
+    """Return the title of a column in a decision's evidence, such as ``score`` for ``scores``."""
     return _HEADINGS.get(name, printable(name.removeprefix("objectives/")))
 
 
