@@ -56,12 +56,13 @@ class PolicySpec(NamedTuple):
     """A policy as the caller of `RolloutWorker` describes it: class, spaces and settings."""
 
     policy_class: Any
-    """Class of the policy."""
+    """Class of the policy, or a callable that makes a policy from the same arguments."""
     observation_space: Space[Any] | None = None
     """Observation space of the policy's agents, as the environment declares it; None to use that of
     the environment, or of the first agent mapped to the policy."""
     action_space: Space[Any] | None = None
-    """Action space of the policy's agents, as the environment declares it; None as above."""
+    """Action space of the policy's agents, as the environment declares it; None to use that of the
+    environment, or of the first agent mapped to the policy."""
     config: Mapping[str, Any] | None = None
     """Settings of this policy, which override the common ones; None for the common ones."""
 
@@ -177,8 +178,8 @@ class RolloutWorker(worker.RolloutWorker):
         """Make the policy for the environments' spaces; return a sampler that acts with it.
 
         Sets `spec`, which then has the policy's actor, and the worker's weights to the policy's.
-        Raises ConfigError if no policy can use the spaces, the caller gave other ones, or the class
-        does not fit.
+        Raises ConfigError if no policy can use the spaces, the caller's spaces are not those of the
+        environment, or the class makes no policy for them.
         """
         of = checked_spaces(spec.environment, *self.envs.own_spaces)
         given = self._given[DEFAULT_POLICY_ID]

@@ -65,7 +65,10 @@ class Callbacks:
     """
 
     def on_episode_created(self, *, worker: Any, episode: Any) -> None:
-        """Act before the environment is reset for the episode."""
+        """Act before the first observation of the episode, and before the reset that returns it.
+
+        An environment that calls the trainer has begun the episode already.
+        """
 
     def on_episode_start(self, *, worker: Any, episode: Any) -> None:
         """Act after the first observation of the episode."""
@@ -99,12 +102,12 @@ class Callbacks:
 
         Args:
             agent_id: always ``agent0``.
-            episode: episode of the piece, as it was at the end of the fragment.
+            episode: episode of the piece, as it was when it or the fragment ended.
             pre_batch: column → array (rows, …) as sampled, a copy.
             post_batch: column → array (rows, …); changes written into the arrays are learnt from.
                 With advantages it has those and the value targets; with a replay the columns that
                 are stored.
-            all_pre_batches: agent → (policy, the agent's pre_batch).
+            all_pre_batches: ``agent0`` → (the policy that learns, `pre_batch`).
         """
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:

@@ -39,13 +39,19 @@ class CollectedByPolicy(NamedTuple):
     fragments: dict[str, list[Fragment]]
     """Policy → its fragments; a policy whose agents made no transition is absent."""
     env_steps: int
-    """Number of environment steps; one step of an environment counts once for all its agents."""
+    """Number of environment steps; one step of an environment counts once for all its agents.
+
+    With whole episodes it is the sum of the ended ones' lengths.
+    """
     counted_steps: int
     """Steps that count towards the minimum of a sample, as `MultiAgentBatch.counted_steps` says."""
     episodes: list[RolloutMetrics]
     """Episodes that ended, in the order of their ends."""
     recent: dict[str, Array]
-    """Policy → its agents' latest raw observations (≤ 64, *S) of this call, the newest last."""
+    """Policy → its agents' latest raw observations (≤ 64, *S) of this call, the newest last.
+
+    Policies whose agents did not act are absent.
+    """
 
 
 @dataclass

@@ -45,6 +45,10 @@ class _FunctionMapping:
     it has such a parameter."""
 
     def __call__(self, agent: str, stream: np.random.Generator) -> str:
+        """Return what the user's function returns for the agent; policies are not checked.
+
+        Raises ConfigError if the path names no function.
+        """
         function = self.function
         if isinstance(function, str):
             function = load_callable("multiagent.policy_mapping_fn", function, "a function")

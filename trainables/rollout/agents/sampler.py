@@ -183,7 +183,7 @@ class AgentsSampler:
         require_stateless(self._actors[pid].exploration, self.environment_kind)
 
     def _error_prefix(self, pid: str) -> str:
-        """Return the beginning of errors about a policy's transitions."""
+        """Return ``<name>, policy <pid>``, with which errors about a policy begin."""
         return f"{self.name}, policy {pid}"
 
     def _log_subject(self, subject: str, pid: str) -> str:
@@ -525,10 +525,10 @@ class AgentsSampler:
     ) -> None:
         """End an agent's trajectory: it terminated if `dead`, else it was truncated.
 
-        `last_observation` is the environment's, None if it gave none. With the setting
-        ``no_done_at_end`` a terminated trajectory counts as truncated, and one without a last
-        observation loses its last decision. Without the setting, raises EnvError if it was
-        truncated and has no last observation, which bootstrapping needs.
+        `last_observation` is the environment's; if it is None, a random one stands in after a
+        termination, and a truncation raises EnvError, since bootstrapping needs it. With the
+        setting ``no_done_at_end`` a terminated trajectory counts as truncated, and one without a
+        last observation loses its last decision instead.
         """
         lasting = self._ends.no_done_at_end
         pid = episode.policies[agent]
@@ -719,8 +719,8 @@ class AgentsSampler:
     def drop_episode(self, env_index: int, observation: Any) -> None:
         """Drop the running episode of an environment; `observation` begins the next one.
 
-        Its rows that are in no fragment yet are dropped, and it gets no metrics. `observation` has
-        the first observations by agent.
+        Its rows that are in no fragment yet are dropped, and it gets no metrics. `observation` is
+        the `Seen` of the reset.
         """
         for transitions in self._transitions.values():
             transitions.drop_episode(self._running[env_index].number)

@@ -39,7 +39,7 @@ class Row:
     agent: int = 0
     """Index of the agent among the environment's agents."""
     reward: float = 0.0
-    """Sum of the rewards since the decision."""
+    """Sum of the environment's rewards to the agent since the decision."""
     terminated: bool = False
     """True if the trajectory ended by itself after this step."""
     truncated: bool = False

@@ -47,7 +47,7 @@ class PolicySample(Sample):
     """The transitions of one policy's agents in one worker."""
 
     env_steps: int = 0
-    """Number of environment steps of the whole batch, the same for every policy of it."""
+    """Number of environment steps of the `MultiAgentBatch`, the same for each of its policies."""
 
     @property
     def count(self) -> int:
@@ -65,7 +65,7 @@ class MultiAgentBatch(Sample):
     policy_batches: Mapping[str, PolicySample] = field(default_factory=dict)
     """Policy → transitions of its agents; without fragments if its agents did not act."""
     env_steps: int = 0
-    """Number of environment steps."""
+    """Number of environment steps, with whole episodes those of the ended episodes."""
     counted_steps: int = 0
     """Number of environment steps, or of agent steps if the setting `count_steps_by` says so. An
     agent's step counts when it acts, though its transition may come in a later batch; with whole
@@ -201,7 +201,7 @@ class Actors(dict[str, Actor]):
         return self
 
     def get_state(self) -> dict[str, Any]:
-        """Return an empty state."""
+        """Return an empty dict."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -258,8 +258,8 @@ class AgentsWorker(RolloutWorker):
 
         Args:
             changes: field of the specification → new value.
-            filter_states: policy to be created anew → state of its filters; others keep
-                their state.
+            filter_states: policy to be created anew → (``observation`` and ``reward`` → state of
+                this filter); other policies keep their filters.
         """
         spec = self.spec = replace(self.spec, **changes)
         for pid, seen in filter_states.items():
@@ -369,7 +369,7 @@ class AgentsWorker(RolloutWorker):
 def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
     """Return new filters of one policy: its name → filter of observations.
 
-    If rewards are normalised there is also `reward_filter_name` → their filter.
+    If rewards are normalised there is also ``<pid>/reward`` → their filter.
     """
     spaces = spec.policies[pid].spaces
     shape = row_shape(spaces.filtered)
@@ -380,8 +380,8 @@ def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
 def by_name(pid: str, filters: Mapping[str, Any]) -> dict[str, Any]:
     """Return `filters` with the keys that a worker of several policies uses.
 
-    ``observation`` becomes the policy's name, ``reward`` `reward_filter_name`; values are filters,
-    their states or anything else.
+    ``observation`` becomes the policy's name, ``reward`` becomes ``<pid>/reward``; values are
+    filters, their states or anything else.
     """
     names = {"observation": pid, "reward": reward_filter_name(pid)}
     return {names[name]: one for name, one in filters.items()}

@@ -43,12 +43,13 @@ class AgentRecord:
     latest: Any = None
     """Latest observation (*O) as the environment returned it; None before the first."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """Latest info that the environment returned for this agent; empty before the first."""
+    """Latest info that the environment returned for this agent; empty before the first, and after a
+    restore."""
     actions: tuple[Array | None, Array | None] = (None, None)
     """The last action (…) and the one before it, as the policy chose them; None where there is
     none."""
     rewards: tuple[float, float] = (0.0, 0.0)
-    """The last reward and the one before it."""
+    """The last reward and the one before it; 0 where there is none."""
     memory: Array | None = None
     """(M,) recurrent state of the policy, then of the connectors, after the last action; None
     before the first action of a trajectory."""
@@ -85,7 +86,11 @@ class AgentRecord:
             player.add_reward(None, self.memory, reward)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the record as plain data for a checkpoint, without info and policy outputs."""
+        """Return the record as plain data for a checkpoint, without info and policy outputs.
+
+        ``seen`` is the latest observation; ``actions``, ``rewards``, ``memory`` and ``is_over`` are
+        the attributes of these names.
+        """
         return {
             "seen": self.latest,
             "actions": list(self.actions),
@@ -136,7 +141,7 @@ class AgentRecords:
         """Return the name of an agent's policy.
 
         The first call for an agent asks the policy mapping, and the answer is kept. Raises
-        ValueError if the episode is over then or, with several agents, has none of this name.
+        ValueError if the episode is over by then or, with several agents, none has this name.
         """
         if agent_id not in self._policies:
             self._policies[agent_id] = self._require_policies(agent_id).policy_of(agent_id)

@@ -63,10 +63,12 @@ class Episode(AgentRecords):
     total_reward: float = 0.0
     """Sum of the rewards so far, as the environment returned them."""
     last_observation: Any = None
-    """Latest raw observation (*O); None before the first. With several agents agent → (*O), of the
-    agents that were observed in the latest step."""
+    """Latest raw observation (*O); None before the first, and from a restore to the next step.
+
+    With several agents agent → (*O), of the agents that were observed in the latest step.
+    """
     last_info: Mapping[str, Any] = field(default_factory=dict)
-    """Info of the latest step; empty after a restore.
+    """Info of the latest step; empty before the first, and from a restore to the next step.
 
     With several agents it has ``agents`` (agent → info) and ``common`` (info for all).
     """
@@ -94,8 +96,8 @@ class Episode(AgentRecords):
     def observe(self, observation: Any) -> None:
         """Store a copy of the latest observation (*O).
 
-        With several agents it is a dict with observations, rewards and ends, which are recorded for
-        each agent.
+        With several agents it is a `trainables.envs.kinds.agents.Seen`. Its observations, rewards
+        and ends are recorded for each agent, and the rewards are added to `agent_rewards`.
         """
         if not isinstance(observation, Mapping):
             self.last_observation = np.array(observation)
@@ -252,7 +254,7 @@ class EpisodeTracker:
         return ended
 
     def take_pieces(self, rows: int) -> list[Trajectory]:
-        """Return the episodes' pieces of a full fragment of `rows` time steps; begin the next one.
+        """Return the episodes' pieces of a full fragment of `rows` time steps; begin a fragment.
 
         Running episodes are copied, so later changes to them do not show in the pieces. The list is
         empty unless the callback ``on_postprocess_traj`` is used.
@@ -270,11 +272,12 @@ class EpisodeTracker:
     def get_state(self) -> dict[str, Any]:
         """Return the state as plain data.
 
-        ``own`` is the state of the callbacks object, ``episodes`` a list of what callbacks wrote
-        into each running episode.
+        ``own`` is the state of the callbacks object, ``episodes`` a list with one dict for each
+        running episode: what callbacks wrote into it, and records of its agents.
 
         Raises:
             StateError: something that cannot be stored in a checkpoint; it names the key.
+            CallbackError: a medium that is not allowed.
         """
         own = self._calls.get_state()
         return {"own": own, "episodes": [_written_state(one) for one in self._running_episodes]}
@@ -326,8 +329,8 @@ class EpisodeTracker:
         """End the running episodes of these environments, and create the next ones.
 
         Calls ``on_episode_end`` and ``on_episode_created``. Ended episodes forget their policies
-        and wait for `after_step`. Raises CallbackError if a callback raises or has written a metric
-        that is no number, or a medium that is not allowed.
+        and are kept until `after_step` returns them. Raises CallbackError if a callback raises or
+        has written a metric that is no number, or a medium that is not allowed.
         """
         for env_index in envs:
             one = self._ended_episodes[env_index] = self._running_episodes[env_index]
@@ -419,7 +422,7 @@ class EvaluationWorker:
         return [function(getattr(env, "unwrapped", env)) for env in self.envs.sub_envs]
 
     def get_policy(self, policy_id: str = "") -> Actor | None:
-        """Return the policy with this name, or the only one; None if there is none."""
+        """Return the policy's actor, for an empty name that of the only policy; None if none."""
         return named_policy(self.policies, policy_id)
 
     @property

@@ -31,7 +31,7 @@ class RolloutMetrics(NamedTuple):
     hist_data: Mapping[str, list[float]] | None = None
     """Name → numbers that callbacks wrote; None without callbacks."""
     agent_rewards: Mapping[str, Sequence[Any]] | None = None
-    """Agent → (its policy, the sum of its rewards); None in environments of one agent."""
+    """Agent → [its policy, the sum of its rewards]; None in environments of one agent."""
     media: Mapping[str, Any] | None = None
     """Name → picture, video or table that callbacks wrote; None if they wrote none."""
 

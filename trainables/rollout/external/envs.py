@@ -72,7 +72,7 @@ class CalledEnvs:
         self.action_space.seed(seeds[0])
 
     def get_state(self) -> dict[str, Any]:
-        """Return an empty state, since the environment has none that can be stored."""
+        """Return empty ``units`` and ``counters``: the environment has no state to be stored."""
         return {"units": [], "counters": {}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

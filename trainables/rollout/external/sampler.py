@@ -117,7 +117,7 @@ class ExternalSampler(AgentsSampler):
         return []
 
     def _error_prefix(self, pid: str) -> str:
-        """Return the beginning of errors about a policy; without its name if it is the only one."""
+        """Return ``<name>, policy <pid>``, the beginning of errors, or ``<name>`` for one agent."""
         return self.name if self._is_alone else super()._error_prefix(pid)
 
     def _log_subject(self, subject: str, pid: str) -> str:
@@ -435,7 +435,7 @@ class ExternalSampler(AgentsSampler):
     # ---- failures and losses ---------------------------------------------------------------------
 
     def _episode_label(self, env_id: Any) -> str:
-        """Return the episode's name for errors."""
+        """Return ``<sampler's name>, episode <env_id>``, with which errors begin."""
         return f"{self.name}, episode {shorten(env_id)}"
 
     def _fault(self, env_id: Any, polled: Polled) -> Exception | None:

@@ -38,8 +38,8 @@ def checked(media: Mapping[str, Any]) -> dict[str, Any]:
     An item is a picture (H, W, 3) or a video (T, H, W, 3), both uint8, or a table: column → cells.
 
     Raises:
-        CallbackError: an item is something else or too large, or there are too many; it names the
-            key.
+        CallbackError: an item is something else or above `MOST_BYTES`, its name has other
+            characters than ASCII letters, digits, - and _, or there are more than `MOST_NAMES`.
     """
     if len(media) > MOST_NAMES:
         raise CallbackError(f"media: {len(media)} names; an episode has at most {MOST_NAMES}")

@@ -48,7 +48,10 @@ def find_viewer(render_env: bool | str) -> Viewer | None:
 
 
 def _has_screen() -> bool:
-    """Return whether pygame can show a window; starts pygame's display."""
+    """Return whether pygame can show a window; starts pygame's display.
+
+    Drivers without a screen count only if ``SDL_VIDEODRIVER`` names them.
+    """
     try:
         import pygame
 
@@ -66,6 +69,7 @@ class _Window:
         self._surface: Any = None
 
     def __call__(self, picture: NDArray[np.uint8]) -> None:
+        """Show a picture (H, W, 3); the first one opens the window."""
         import pygame
 
         if self._surface is None:

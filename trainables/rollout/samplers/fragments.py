@@ -333,7 +333,7 @@ class Sampler:
         return self._count(step, t, ended, None)[0]
 
     def _reset_flags(self, rows: Fragment, first: int = 0) -> None:
-        """Reset flags and ``final_`` columns from row `first` on, which only some steps write."""
+        """Set `valid` to True, other flags to False and ``final_…`` to 0 from row `first` on."""
         rows.valid[first:], rows.autoreset[first:] = True, False
         rows.terminated[first:] = rows.truncated[first:] = False
         for name in self.actor.value_names:
@@ -695,8 +695,8 @@ class Sampler:
     def _final_columns(self, step: Step, memory: Array) -> dict[str, Array]:
         """Return ``final_<name>`` → (N,), the actor's values of final observations.
 
-        They are 0 where no episode was truncated; the dict is empty if none was. `memory` is the
-        recurrent state after the step.
+        They are 0 where no episode was truncated; the dict is empty if none was, and without a
+        critic. `memory` (N, M) is the recurrent state after the step.
         """
         # An episode that ended by itself as it was cut off has no future.
         cut = step.truncated & ~step.terminated

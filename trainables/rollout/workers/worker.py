@@ -129,7 +129,7 @@ class RolloutWorker:
         )
 
     def sample(self) -> Sample:
-        """Collect a sample of `WorkerSpec.steps` steps, or with whole episodes at least so many.
+        """Collect and return a sample of as many steps as `WorkerSpec.steps` says.
 
         It is passed to the callback ``on_sample_end``, and examples of it are logged. Its arrays
         may be overwritten by the next call. With ``sample_async`` it is the oldest one that waits,
@@ -390,7 +390,7 @@ class RolloutWorker:
         return {DEFAULT_POLICY_ID: self._actor}
 
     def get_policy(self, policy_id: str = "") -> Actor | None:
-        """Return the actor of this policy, or of the only one; None if there is no such policy."""
+        """Return the policy's actor, for an empty name that of the only policy; None if none."""
         return named_policy(self.policies, policy_id)
 
     def for_policy(self, function: Callable[[Actor], T], policy_id: str = "") -> T:

@@ -77,7 +77,8 @@ class WorkerSet:
         """Continue with other policies in each worker; see `AgentsWorker.change_policies`.
 
         `changes` is field of `AgentsSpec` → new value, `filter_states` policy to be created anew →
-        state of its filters. Workers of one policy raise an error.
+        (``observation`` and ``reward`` → state of this filter). Workers of one policy raise
+        NotImplementedError.
         """
         self._ask("change_policies", constant_args(changes, filter_states))
 
@@ -117,10 +118,10 @@ class WorkerSet:
         return [answer for answers in of_each for answer in answers]
 
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """Return ``function(policy, name)`` for each policy of each worker that learns.
+        """Return ``function(policy, name)`` for each learning policy of each worker, in one list.
 
-        They are in one list. The function is called in the worker's process. Raises TrainableError
-        if it raised in a child, or cannot be sent.
+        `policy` is the actor in the worker, where the function is called. Raises TrainableError if
+        it raised in a child, or cannot be sent.
         """
         of_each = self.foreach_worker(lambda worker: worker.foreach_trainable_policy(function))
         return [answer for answers in of_each for answer in answers]

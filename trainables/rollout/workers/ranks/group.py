@@ -89,7 +89,7 @@ class RankGroup(WorkerSet):
         return learnt
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Load `state`, the weights and optimiser of a policy, in every rank."""
+        """Load a policy's `state`, a result of `Policy.get_state`, in every rank's learner."""
         self._ask("load_policy", constant_args(state))
 
     def sample(self) -> list[Sample]:

@@ -30,7 +30,7 @@ class Learnt:
     """SHA-256 of weights and optimiser after the round, hexadecimal; ranks in which it differs have
     diverged."""
     policy: dict[str, Any] | None
-    """Weights and optimiser of the policy after the round from rank 0; None from other ranks."""
+    """`Policy.get_state` of the policy after the round from rank 0; None from other ranks."""
 
 
 class Rank(RolloutWorker):
@@ -171,7 +171,7 @@ class RankServer(WorkerServer):
         return self.iterate(*request), self.get_state()
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Load `state`, weights and optimiser of the trainer's policy, into the learning policy."""
+        """Load a `state` of `Policy.get_state` into the learning policy, not the acting one."""
         self.worker.policy.set_state(state)
 
     def setup_torch_data_parallel(self, *group: Any) -> None:

@@ -68,7 +68,7 @@ class WorkerServer:
         return self._compressed(replace(sample, version=version))
 
     def sample_on_with_state(self, *arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the result of `sample_on` with these arguments, and the worker's state."""
+        """Return the result of `sample_on` with these arguments, and the state after it."""
         return self.sample_on(*arguments), self.get_state()
 
     def _compressed(self, sample: Sample) -> Sample | PackedSample:
