@@ -94,9 +94,10 @@ class Filter(Protocol):
     """
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Return rows (B, *shape) filtered, as floats; rows of floats keep their dtype.
+        """Return rows (B, *shape) filtered; rows of floats keep their dtype.
 
-        With `update` the rows are first added to the statistics.
+        Other rows become floats, unless the filter changes nothing. With `update` the rows are
+        first added to the statistics.
         """
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:

@@ -148,10 +148,10 @@ class Actor:
             self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
-        """Return name → weight as the actor stores it, for logs; empty before `load`.
+        """Return ``layer <i>`` and ``actor.weight``, ``critic.bias`` and so on → array, for logs.
 
         Hidden layers of actor and critic are stacked. Their biases, convolutions and log standard
-        deviations are left out. The arrays are the actor's own.
+        deviations are left out. Empty before `load`. The arrays are the actor's own.
         """
         return {**{f"layer {i}": one for i, (one, _) in enumerate(self._layers)}, **self._heads}
 
@@ -396,7 +396,7 @@ def append_units(weight: Array, bias: Array) -> tuple[Array, Array]:
 
 
 def _make_trunk(architecture: Architecture) -> "ActingTrunk | None":
-    """Return the convolutional layers, to be run in torch; None without convolutions."""
+    """Return convolutions and shared hidden layers, run in torch; None without convolutions."""
     if not architecture.filters:
         return None
     # Imported for images only: workers otherwise need no torch.

@@ -165,9 +165,9 @@ class DeviceActor(Actor):
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Choose actions as `Actor.act`; the observations (N, *S) are kept on the device.
+        """Choose actions as `Actor.act`; observations (N, *S) are sent by `DeviceObservations.put`.
 
-        `memory` is returned unchanged.
+        So those of a fragment are kept on the device. `memory` is returned unchanged.
         """
         head, values = self._run(self.frames.put(observations))
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)

@@ -182,7 +182,8 @@ def _leaf_inputs(
 def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
     """Return a description of the exported file as plain data.
 
-    Entries are ``inputs`` and ``outputs``, each name → ``shape``, ``dtype`` and more,
+    Entries are ``inputs`` and ``outputs``, each name → ``shape`` and ``dtype``, with ``path`` for a
+    part of a Tuple or Dict, and ``first`` for a state that does not begin with zeros; and
     ``action_space``, ``observation_filter``, and ``parameters``, the number of weights.
     """
     from trainables.policies.onnx import graph

@@ -152,7 +152,10 @@ def input_type(leaf: spaces.Space[Any], exact: bool) -> np.dtype[Any]:
 
 
 def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
-    """Return the dtype of the file's output for a leaf of the action space: the space's own."""
+    """Return the dtype of the file's output for a leaf of the action space.
+
+    It is the space's own, or int64 if the space has none.
+    """
     return np.dtype(leaf.dtype or np.int64)
 
 

@@ -72,7 +72,7 @@ def _convolution(
 def _normalize_batch(
     x: Array, scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float = 1e-5
 ) -> Array:
-    """Return `x` (N, C, …) normalised by fixed statistics (C,)."""
+    """Return `x` (N, C, …) normalised by fixed statistics (C,), then scaled and shifted."""
     by = (-1, *[1] * (x.ndim - 2))
     deviations = np.sqrt(variance + epsilon)
     return (x - mean.reshape(by)) * (scale / deviations).reshape(by) + bias.reshape(by)

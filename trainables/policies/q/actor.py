@@ -36,7 +36,8 @@ class QArchitecture:
     """True for one part that values the state and one that values choices relative to it (Wang
     2016)."""
     noisy: float = 0.0
-    """Initial deviation of the heads' noise, times √inputs (Fortunato 2018); 0 without noise."""
+    """Initial deviation of a head layer's noise times the root of its number of inputs (Fortunato
+    2018), the same for each layer; 0 without noise."""
     support: tuple[float, ...] = ()
     """Atoms (Z,) of the values' distribution (Bellemare 2017); () if heads output plain values."""
 
