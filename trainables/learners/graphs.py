@@ -131,7 +131,10 @@ class Graph:
         return found
 
     def _capture(self) -> Callable[[], None]:
-        """Capture the step without making it; return a function that launches it."""
+        """Capture the step without making it; return a function that launches it.
+
+        On the CPU, where nothing is captured, the function makes the step.
+        """
         if self._device.type != "cuda":
 
             def stand_in() -> None:

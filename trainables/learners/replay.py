@@ -162,11 +162,12 @@ class ReplayBuffer:
         return self._take(self._stream.integers(0, self._size, size=count))
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``rows``, ``columns``, ``capacity``, ``next`` and ``stream``.
+        """Return ``rows`` (R, bytes per row), ``columns``, ``capacity``, ``next`` and ``stream``.
 
-        The rows are a view of the memory; if rows are added while a state is still in use, the
-        memory is copied first. A checkpoint file stores them in chunks, of which only changed ones
-        are written (`trainables.checkpoint.segments`).
+        ``columns`` is name → [dtype, *shape of a row], ``next`` the index that is written next. The
+        rows are a copy if a device holds them, else a view of the memory; if rows are added while
+        a state is still in use, the memory is copied first. A checkpoint file stores them in
+        chunks, of which only changed ones are written (`trainables.checkpoint.segments`).
         """
         return {
             "rows": self._byte_view(),

@@ -38,7 +38,8 @@ class SequenceBatch(TrainBatch):
     def select_columns(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
         """Return the columns (B, …) of the sequences with indices `chosen`, in that order.
 
-        Columns ``positions`` and ``states`` assign rows to sequences, for a recurrent network.
+        In place of `memory` and `begins` there are ``positions`` (B,) and ``states`` (S, M), which
+        assign rows to sequences as a `SequenceLayout` does.
         """
         lengths = self.seq_lens[chosen]
         firsts = np.flatnonzero(self.begins)[chosen]

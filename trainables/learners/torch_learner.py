@@ -130,7 +130,8 @@ class TorchLearner:
     def _captured(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
         """Make one gradient step in a form that a CUDA graph can capture.
 
-        `inputs` are a minibatch's columns and the learning rate ``rate``, all tensors.
+        `inputs` are a minibatch's columns and the learning rate ``rate``, all tensors. Returns the
+        statistics ``stats`` (S,), and ``norm`` (), the gradient's before clipping.
         """
         with self.policy.autocast():
             loss, stats = self.loss(self.policy.model, inputs)

@@ -34,7 +34,7 @@ class Choices:
         return math.prod(self.shape)
 
     def columns_of(self, actions: Array) -> Array:
-        """Return actions (B,) or (B, columns) one-hot, (K·M, B): 1 for a choice taken, else 0."""
+        """Return actions (B,) or (B, columns) as flags (K·M, B), True for a choice taken."""
         chosen = actions[:, None] if self._scalar else actions[:, self._columns]
         choices = np.arange(self.shape[1])
         ones: Array = chosen.T.astype(np.int64)[:, None, :] == choices[:, None]

@@ -157,7 +157,10 @@ class FlatPolicy(Policy):
             self._part(name)[...] = weights[name]
 
     def kept_moments(self) -> dict[str, dict[str, Array]]:
-        """Return parameter → moment of the optimiser → copy; before the first step no moments."""
+        """Return parameter → copied moments of the optimiser (name → array).
+
+        Before the first step they are empty, or zeros if the torch module was made.
+        """
         self.adopt()
         known = self.flat.moments if self.flat.moved or self._is_in_torch else {}
         return {
