@@ -64,10 +64,12 @@ def check(
 ) -> Report:
     """Measure an environment and return a report on it, as plain data; for `sweep check-env`.
 
-    Makes environments and plays them; the global random streams are preserved. The entries `COSTS`
-    are None if no policy can use its spaces, or if that raised, which is then one of the breaches.
-    A call that hangs in this process, not in the child that measures exactness, ends the process
-    with a message.
+    Makes environments and plays them; the global random streams are preserved. The keys are
+    ``env``, ``env_config``, ``observation_space``, ``action_space``, ``time_limit``, ``breaches``,
+    ``unsupported`` (why no policy can use its spaces, or ""), ``level``, ``exactness``,
+    ``reasons``, ``unsaved_attributes`` and `COSTS`. The last are None if no policy can use its
+    spaces, or if that raised, which is then one of the breaches. A call that hangs in this process,
+    not in the child that measures exactness, ends the process with a message.
 
     Args:
         env: a gymnasium id, or package.module:Name.
@@ -102,10 +104,11 @@ def check(
 
 
 def _describe(config: EnvironmentConfig) -> Report:
-    """Make an environment; return entries of a report: names, spaces, time limit, breaches.
+    """Make an environment; return entries of a report: its settings, spaces, limit, breaches.
 
-    Breaches are sentences about gymnasium's rules. The environment is played for them, and closed.
-    Raises ConfigError if it cannot be made.
+    Spaces are texts, ``time_limit`` is in steps or None, and ``breaches`` are sentences about
+    gymnasium's rules. The environment is played for them, and closed. Raises ConfigError if it
+    cannot be made.
     """
     announce_call()
     with closing(make_raw_env(config)) as env:
@@ -173,7 +176,8 @@ def _breaches(env: Env) -> list[str]:
 def _level(measured: Measured | None) -> Report:
     """Return the exactness with which the environment is restored, as entries of a report.
 
-    Values are None if nothing was measured.
+    They are ``level``, its description as ``exactness``, and the lists ``reasons`` and
+    ``unsaved_attributes``: None and empty if nothing was measured.
     """
     if measured is None:
         return {"level": None, "exactness": None, "reasons": [], "unsaved_attributes": []}
@@ -234,9 +238,9 @@ def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
 
 
 def _saving(envs: VectorEnv) -> Report:
-    """Return entries of a report: size of the environments' state, times to save and restore it.
+    """Measure ``saved_bytes`` of the environments' state, ``save_ms`` and ``restore_ms``.
 
-    Sizes are in bytes, times in ms. The state is restored once.
+    The size is that of a pickle with its arrays. The state is restored once.
     """
     state = envs.get_state()
     packed = pack(state)

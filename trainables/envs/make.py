@@ -421,7 +421,11 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
-    """Make a native vector environment of `num_envs`, or EnvPool's; raises ConfigError."""
+    """Make a native vector environment of `num_envs`, or EnvPool's.
+
+    One in RLlib's form is wrapped as one of gymnasium. Raises ConfigError if the environment has no
+    vector form, cannot be made, or is of another size.
+    """
     if config.env_engine == ENVPOOL:
         return Pool(config.env, num_envs, config.env_config)
     spec, allowed = gymnasium.registry.get(config.env), "false for this environment"

@@ -24,8 +24,8 @@ class StepResult(NamedTuple):
 class Environment(Protocol):
     """An environment as pure functions of JAX arrays, for compiled programs.
 
-    Its object has no state: the state of an episode is one vector (S,), which also holds the random
-    key.
+    Its object has no state: the state of an episode is one vector (S,), with the random key if its
+    steps draw numbers.
     """
 
     @property

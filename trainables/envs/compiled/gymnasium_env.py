@@ -50,7 +50,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Start an episode; arguments and results as in gymnasium, without options or infos."""
+        """Start an episode; as in gymnasium, but `options` are ignored and the info is empty."""
         super().reset(seed=seed)
         key = self.np_random.integers(0, 2**32, 2, dtype=np.uint32)
         with _on_cpu():
@@ -59,7 +59,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return np.asarray(observation), {}
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """Make one step; arguments and results as in gymnasium, without infos.
+        """Make one step; arguments and results as in gymnasium, with an empty info.
 
         The episode is truncated at the environment's own time limit.
         """

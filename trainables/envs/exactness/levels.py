@@ -67,7 +67,7 @@ class Measured:
     level: Level
     """Level of exactness, from A, the best, to D."""
     reasons: tuple[str, ...] = ()
-    """Reason for each better level that was tried and does not hold."""
+    """Reason for each better level that was tried and does not hold: ``not A: …``."""
     unsaved_attributes: tuple[str, ...] = ()
     """Names of attributes of the environment that cannot be saved."""
 

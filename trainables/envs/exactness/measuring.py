@@ -180,7 +180,7 @@ class Inquiry:
         restarts: True if failed environments are replaced, also during the measurement.
         remembered: results of `as_data` from earlier trials.
         shared: folder where all processes of a sweep keep measurements, or None.
-        always_measures: True to measure even if the findings are already known.
+        always_measures: True to measure even what this process or `known_level` knows already.
     """
 
     def __init__(

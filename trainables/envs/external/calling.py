@@ -187,7 +187,7 @@ class ExternalEnv:
     def run(self) -> None:
         """Play episodes for ever, by calling the methods below; override this.
 
-        After `close`, the next call of such a method raises SystemExit here.
+        After `close`, the next call of such a method, except `log_returns`, raises SystemExit here.
         """
         raise NotImplementedError(f"{type(self).__name__} must define run()")
 
@@ -244,7 +244,7 @@ class ExternalEnv:
         """Report a reward of the previous action; several are summed.
 
         Raises EpisodeError for invalid values, an agent that has not acted, or an episode that is
-        not running, EpisodeLost if it cannot continue, SystemExit after `close`.
+        not running (then SystemExit after `close`), and EpisodeLost if it cannot continue.
 
         Args:
             info: info of the step that the action led to.
@@ -304,7 +304,8 @@ class ExternalEnv:
         """Return agent → its policy in this episode, chosen now for agents that have none yet.
 
         For callers that choose actions themselves. Raises EpisodeError if there is no mapping yet,
-        or if it fails, for an unknown agent, and if the episode is not running.
+        or if it fails, for an unknown agent, and if the episode is not running (EpisodeLost if it
+        is lost).
         """
         with self._lock:
             episode = self._require_running(episode_id)
@@ -326,7 +327,7 @@ class ExternalEnv:
     def is_polled(self, episode_id: str) -> bool:
         """Return whether no event of an episode waits for the trainer.
 
-        So it is for an ended episode whose id may be used again, and for an unknown one.
+        True for an ended episode whose id may be used again, and for an unknown one.
         """
         return episode_id not in self._waiting
 
@@ -383,7 +384,8 @@ class ExternalEnv:
     def send_actions(self, actions: Values) -> None:
         """Answer the events of the latest poll that ask for actions: episode → agent → action.
 
-        Their callers are woken up. Actions for other episodes are ignored.
+        Their callers are woken up. Actions for other episodes are ignored. A single agent's name is
+        `AGENT`.
         """
         with self._lock:
             for episode_id, by_agent in actions.items():
@@ -418,10 +420,11 @@ class ExternalEnv:
                 self._waiting.clear()
 
     def close(self) -> None:
-        """End the environment's thread: its next call, or one that waits, raises SystemExit there.
+        """End the environment's thread: its calls, waiting ones too, then raise SystemExit there.
 
-        Waits up to `CLOSE_S` seconds for the thread's end, and logs a warning if it does not end.
-        The thread itself may call this. A second call only waits again.
+        A call of `log_returns` does not. Waits up to `CLOSE_S` seconds for the thread's end, and
+        logs a warning if it does not end. The thread itself may call this. A second call only waits
+        again.
         """
         with self._lock:
             self._is_closed = True

@@ -126,6 +126,10 @@ class PolicyClient:
         inference: ``remote`` if the server chooses actions; ``local`` if this client does, with
             the server's latest weights, and logs them without waiting for the trainer.
         timeout_s: time for which the server may be unreachable or without an answer, seconds.
+
+    Raises:
+        PolicyServerError: `address` is no URL of HTTP; the server itself is first asked later.
+        TokenError: there is no usable token.
     """
 
     def __init__(

@@ -100,6 +100,6 @@ class SpacesOnlyEnv(gymnasium.Env[Any, Any]):
 def calls_trainer(env: Any) -> bool:
     """Return whether an environment asks the trainer for actions: it is polled, not stepped.
 
-    So it is if it has the methods `poll` and `send_actions`.
+    True if it has the methods `poll` and `send_actions`.
     """
     return all(callable(getattr(env, name, None)) for name in ("poll", "send_actions"))

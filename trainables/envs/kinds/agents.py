@@ -135,11 +135,11 @@ class _Stepped(NamedTuple):
     rewards: ByAgent
     """Agent → reward."""
     terminated: ByAgent
-    """Agent → True if it has ended by itself."""
+    """Agent → True if it has ended by itself; the key `ALL`, if present, is for all agents."""
     truncated: ByAgent
-    """Agent → True if it was cut off."""
+    """Agent → True if it was cut off; the key `ALL`, if present, is for all agents."""
     infos: ByAgent
-    """Agent → info."""
+    """Agent → info; the key `COMMON`, if present, has the info for all agents."""
     is_over: bool
     """True if the episode has ended for all agents."""
 

@@ -448,7 +448,6 @@ class Connectors:
         #: Count of columns before those that the filter gets.
         self._added = sum(one.observation_space.shape[0] for one in self._behind[-1:])
         self._added -= self._given_size if self._behind else 0
-        """Numbers that stand before those that the filter is given."""
         wide = self.is_exact and not is_image(box)
         self.given_dtype = np.dtype(np.float64) if wide else row_dtype(box)
         """Dtype of the filter's input."""

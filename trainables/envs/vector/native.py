@@ -342,7 +342,8 @@ KINDS: Mapping[Any, type[NativeVectorEnv]] = {
 def _per_env(infos: Any, count: int) -> Mapping[int, Mapping[str, Any]]:
     """Return environment index → its own info, from gymnasium's dict of arrays.
 
-    There each ``key`` has a mask ``_key`` of the environments that set it.
+    There each ``key`` has a mask ``_key`` of the environments that set it. The keys ``final_obs``
+    and ``final_info`` are left out.
     """
     if not infos:
         return NONE
