@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Rows = Mapping[str, Array]
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
-"""Dtype and shape of one row of a column in a replay."""
+"""(Dtype, shape) of one row of a column in a replay."""
 
 
 class ReplayConfig(Section):
@@ -183,7 +183,8 @@ class ReplayBuffer:
         """Restore a state of `get_state`.
 
         Raises:
-            ConfigError: the state has another capacity, or belongs to the other kind of replay.
+            ConfigError: the state has another capacity, or is that of a replay with priorities and
+                this one has none, or the reverse.
         """
         if state["capacity"] != self._capacity:
             allowed = f"{state['capacity']}, as in the checkpoint"

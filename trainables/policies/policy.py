@@ -138,7 +138,10 @@ class Policy(ABC):
         """
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``weights`` and ``optimizer``, each by parameter, without hyperparameters."""
+        """Return ``weights`` (name → array) and ``optimizer`` (parameter → moment → array), copied.
+
+        Hyperparameters are left out.
+        """
         return {"weights": self.weights(), "optimizer": self.kept_moments()}
 
     @abstractmethod

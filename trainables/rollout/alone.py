@@ -134,8 +134,9 @@ class RolloutWorker(worker.RolloutWorker):
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
         """Return the specification from which the base class makes the worker.
 
-        `columns` are the additional columns of batches. Makes and closes an environment to inspect
-        it, unless this process has done so before.
+        `columns` are the additional columns of batches; a batch is one fragment of every
+        environment. Makes and closes an environment to inspect it, unless this process has done so
+        before.
 
         Raises:
             ConfigError: a callback that only trainers call, an environment that calls the trainer,

@@ -226,8 +226,8 @@ class Calls:
     def __call__(self, phase: str, **arguments: Any) -> None:
         """Call the phase's function or method, if there is one, with the arguments `arguments`.
 
-        A function is given them as one dict, in which the names of `CLASSIC_NAMES` are added, a
-        method those that it takes. Raises CallbackError if it raised an exception.
+        A function is given them as one dict, which has `base_env` also as ``env`` and `policies` as
+        ``policy``; a method is given those that it takes. Raises CallbackError if it raised.
         """
         if not self.has_functions(phase):
             return

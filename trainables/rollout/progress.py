@@ -264,8 +264,9 @@ class Progress:
     def get_state(self) -> dict[str, Any]:
         """Return the totals ``timesteps``, ``episodes`` and ``late``, and ``window``.
 
-        ``window`` has the latest episodes as columns, the oldest first: ``rewards``, ``lengths``,
-        ``workers``, ``custom_metrics`` and, with several agents, ``agent_rewards``.
+        ``window`` has the latest episodes as columns, the oldest first: arrays ``rewards``,
+        ``lengths`` and ``workers``, a list of dicts ``custom_metrics`` (empty if all of them are)
+        and, with several agents, a list of dicts ``agent_rewards``.
         """
         latest = list(zip(*self._window, strict=True)) or [()] * len(RolloutMetrics._fields)
         rewards, lengths, _, workers, custom, _, agents, _ = latest

@@ -187,7 +187,7 @@ def _rebuild_actor(
 
 
 def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Module:
-    """Create a user's module; its initial weights are determined by `seed`.
+    """Create a user's module, ``Net(shape, outputs, **arguments)``; `seed` decides its weights.
 
     The global random streams are restored afterwards.
 

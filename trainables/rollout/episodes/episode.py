@@ -379,9 +379,10 @@ class BaseEnv:
 
 
 def callback_arguments(worker: Any, episode: Episode) -> dict[str, Any]:
-    """Return name → value of the arguments that every phase of an episode has.
+    """Return the arguments that every phase of an episode has, by name.
 
-    `worker` may be None after the worker's end; then there are no environments and no policies.
+    They are ``worker``, ``base_env`` (a `BaseEnv`), ``policies``, ``episode`` and ``env_index``.
+    `worker` is None after the worker's end; then ``base_env`` is None and ``policies`` empty.
     """
     return {
         "worker": worker,
@@ -459,7 +460,7 @@ class EpisodeCallbacks:
         self._call("on_episode_start")
 
     def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
-        """Record a step, and call ``on_episode_step``."""
+        """Record a step, increase the episode's length, and call ``on_episode_step``."""
         self.episode.length += 1
         self.episode.step(observation, reward, info)
         self._call("on_episode_step")
@@ -482,7 +483,8 @@ class EpisodeCallbacks:
 def _written_state(episode: Episode) -> dict[str, Any]:
     """Return a copy of what callbacks wrote into an episode, for a checkpoint.
 
-    It has the agents' records and, with several agents, the sums of their rewards as well.
+    Keys are those of `WRITTEN`, and unless they are empty ``media``, ``agents`` for the agents'
+    records and ``agent_rewards`` for the sums of their rewards.
 
     Raises:
         StateError: something that cannot be stored in a checkpoint; it names the key.

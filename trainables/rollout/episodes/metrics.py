@@ -124,13 +124,16 @@ class EpisodesInFlight:
         ]
 
     def drop(self, env_index: int) -> None:
-        """Begin the next episode of an environment; the running one gets no `RolloutMetrics`."""
+        """Begin an environment's next episode: sum and length are 0, its `counts` grows by 1.
+
+        The running episode gets no `RolloutMetrics`.
+        """
         self.rewards[env_index] = 0.0
         self.lengths[env_index] = 0
         self.counts[env_index] += 1
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``rewards``, ``lengths`` and ``counts``, each (N,)."""
+        """Return copies of ``rewards``, ``lengths`` and ``counts``, each (N,)."""
         return {name: getattr(self, name).copy() for name in STATE}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

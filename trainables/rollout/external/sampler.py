@@ -332,8 +332,8 @@ class ExternalSampler(AgentsSampler):
     ) -> tuple[bool, _Episode]:
         """Record what a poll says about an episode; return (True if it has ended, the episode).
 
-        Begins the episode if it is new. If it ended, its metrics are appended to `finished`, and
-        the environment is reset.
+        Begins the episode if it is new. If it ended, its metrics are appended to `finished`, unless
+        it has no step, and the environment is asked to reset and to begin the next one.
         """
         given, terminated, truncated = self._parse_step(env_id, polled)
         over, episode, is_cut = terminated or truncated, self._running.get(env_id), False

@@ -165,9 +165,10 @@ def with_files(
 ) -> dict[str, Any]:
     """Write the media of an iteration's result as files; return the result with their names.
 
-    ``media`` of the result and of its evaluations become name → file name, and are left out if no
-    file was written. The given dict does not change. `folder` returns the folder for the files; it
-    is called only if there are media. Raises CallbackError for a video if PyAV is missing.
+    ``media`` of the result, its ``evaluation`` and its ``evaluation_at_start`` become name → file
+    name, and are left out if no file was written. The given dict does not change. `folder` returns
+    the folder for the files; it is called only if there are media. Raises CallbackError for a video
+    if PyAV is missing.
     """
     for key in ("evaluation_at_start", "evaluation", ""):
         held = result.get(key, {}) if key else result

@@ -85,7 +85,7 @@ logger = logging.getLogger(__name__)
 FOLDER = "videos"
 """Subfolder of the trial's folder that has the videos."""
 NAME = "rollout-episode-{}" + SUFFIX
-"""Format of a file's name, with the number of its episode to be filled in."""
+"""Format of a file's name; its episode's number, with six digits, is filled in."""
 
 
 class RenderingConfig(Section):
@@ -219,7 +219,10 @@ class VideoRecorder:
         self._take_picture()
 
     def _before_restart(self, step: Step) -> None:
-        """Take the last picture of an ended episode; close its video, or discard a faulty one."""
+        """Take the last picture of an ended episode, and close its video; discard a faulty one.
+
+        If the game only lost a life (Atari), its video goes on.
+        """
         if 0 in step.faults:
             self.discard()
         elif step.terminated[0] or step.truncated[0]:

@@ -188,7 +188,8 @@ class EpisodeSampler(Sampler):
     def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
         """Step all environments once; return the places in the buffer of the episodes that ended.
 
-        They are in the order of environments. The episodes' metrics are appended to `episodes`.
+        They are in the order of environments. The episodes' metrics are appended to `episodes`. At
+        a soft horizon the actor's values of the next observation are written as ``final_<name>``.
         Raises NotFiniteError if an observation or reward is not finite.
         """
         t = self._next_row

@@ -227,8 +227,8 @@ class RolloutWorker:
     def _set_up_callbacks(self, calls: Calls | None) -> None:
         """Make the tracker that calls the callbacks of episodes, if there are callbacks.
 
-        It is attached to the sampler and the environments. There is none if the environments
-        restart by themselves.
+        It becomes the sampler's `watch`, and its `before_restart` that of the environments. There
+        is none if the environments restart by themselves.
 
         Raises:
             ConfigError: a callback needs episodes from their beginning, and the environments
@@ -499,7 +499,7 @@ class RolloutWorker:
                 self._sampler.watch.start(envs, observations)
 
     def _seed(self, sub_env: int, *path: rng.Name) -> int:
-        """Return a seed for the sub-environment with this index, derived from the trial's seed.
+        """Return a seed below 2**31 for the sub-environment with this index, from the trial's seed.
 
         The names in `path` distinguish several seeds of one sub-environment.
         """

@@ -38,8 +38,9 @@ def setup_torch_data_parallel(
 ) -> None:
     """Make this process a rank of the torch process group that meets at `url`.
 
-    Waits until all ranks have joined, at most `timeout_s` seconds. Sets the environment variable
-    ``GLOO_SOCKET_IFNAME`` to the loopback interface.
+    Waits until all ranks have joined, at most `timeout_s` seconds. Sets the policy's `reduce` and
+    `distributed_world_size`, and the environment variable ``GLOO_SOCKET_IFNAME`` to the loopback
+    interface.
 
     Args:
         policy: policy whose gradients are summed over all ranks from now on.
@@ -90,7 +91,7 @@ def add_up(tensors: Sequence[Tensor], timeout_s: float) -> None:
 
 @contextmanager
 def _exchanging(timeout_s: float) -> Iterator[None]:
-    """Turn a RuntimeError of torch.distributed into an ExchangeError."""
+    """Turn a RuntimeError in the block into an ExchangeError, whose text names `timeout_s`."""
     try:
         yield
     except RuntimeError as error:

@@ -65,6 +65,9 @@ class RecoveryConfig(Section):
     def allows(self, in_a_row: int, restarts: int) -> bool:
         """Return whether one more replacement is allowed.
 
+        It needs `recreate_failed_workers`, fewer than `MAX_WORKER_FAILURE_RETRIES` in a row, and
+        fewer than `max_worker_restarts` in all.
+
         Args:
             in_a_row: number of replacements made for the current request.
             restarts: number of replacements made during the trainer's life.
