@@ -396,8 +396,8 @@ class Expectations(Summary):
     def _columns(self) -> tuple[float, ...]:
         """Return the levels (values of `time_attr`) at which scores are compared, ascending.
 
-        Levels with few trials (below `CROWD`) are left out, and so are levels near a higher one
-        (`RATIO`). Without any level, the result is (0.0,).
+        Finite levels with fewer trials than `CROWD` are left out if another level has more, and so
+        are levels within `RATIO` of a higher one. Without any level, the result is (0.0,).
         """
         crowded = sorted((n, c) for n, c in self._crowds.items() if c > 0)
         most = max((count for _, count in crowded), default=0)

@@ -20,7 +20,7 @@ _FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 
 
 def failure_reason(history: History, limit: int | None) -> str:
-    """Return the text for which `limits.fail_fast` ends the sweep; empty to continue.
+    """Return the reason, beginning with `FAIL_FAST`, to end the sweep; empty to continue.
 
     The sweep ends if its first `limit` trials failed with one error, no other trial got further,
     and there is still something to do. Trials that failed before an earlier such end are not

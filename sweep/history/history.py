@@ -220,7 +220,7 @@ class History:
         return [*self.replicas(*Status), *self.test_replicas(*Status)]
 
     def has_settings(self, searched: Mapping[str, Any]) -> bool:
-        """Return whether a trial other than an offspring has exactly these searched settings."""
+        """Return whether a trial that started from scratch has exactly these searched settings."""
         for trial in self._trials[self._pointed :]:
             if trial.parent is None:
                 self._points.add(equality_key(trial.searched))

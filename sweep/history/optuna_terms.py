@@ -83,7 +83,8 @@ def _equivalent_domain(domain: Domain, view: View) -> Float | Int | Choice:
 
     With the view ``modelled``, for a sampler, ordered choices become indices; normal domains, and
     those that samplers cannot hold exactly, become the range 0 to 1 of quantiles. With ``shown``,
-    for people, values stay what they are, but a step may be left out.
+    for people, values stay what they are, but a step may be left out. With both views, a log range
+    with a step becomes one without.
     """
     match domain:
         case Float() | Int() if not _is_exact_in_optuna(domain):
@@ -116,7 +117,11 @@ WIDTHS = (1e-150, 1e150)
 
 
 def _is_exact_in_optuna(domain: Float | Int) -> bool:
-    """Return whether Optuna's samplers can represent all values exactly and in little memory."""
+    """Return whether Optuna's samplers can represent all values exactly and in little memory.
+
+    There are at most `MOST_VALUES`, none farther from 0 than `MOST_STEPS` steps; or the range is
+    continuous, and on a log scale or of a width within `WIDTHS`.
+    """
     size = domain.size()
     if size is None:
         return domain.log or WIDTHS[0] <= domain.high - domain.low <= WIDTHS[1]
@@ -151,8 +156,8 @@ def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
 def _coded_choices(domain: Choice | Ordinal, view: View) -> list[Any]:
     """Return the choices of a domain as stored in a study, in order and pairwise different.
 
-    They are JSON texts; with the view ``shown``, the values themselves where Optuna can tell them
-    apart.
+    They are JSON texts. With the view ``shown``, they are the values, with lists and mappings as
+    JSON, unless Optuna would take two of them for the same.
     """
     if view == "shown":
         shown = [
@@ -189,8 +194,8 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
 def ask(trial: optuna.Trial, name: str, domain: Domain, view: View = "modelled") -> Any:
     """Let the sampler of an Optuna trial propose a value for parameter `name`.
 
-    Returns the value in the domain, not as the study stores it. The trial stores it as it encodes
-    it in `view`: ``modelled`` for a sampler, ``shown`` for people.
+    Returns the value in the domain. The Optuna trial stores what `encode` makes of it with `view`:
+    ``modelled`` for a sampler, ``shown`` for people.
     """
     match distribution(domain, view):
         case FloatDistribution(low=low, high=high, log=log, step=step):

@@ -178,7 +178,7 @@ class Replica:
     def known_from(self) -> float:
         """Value of `time_attr` at the first number of the metric; infinite without one.
 
-        It is known only in a history with curves.
+        It is always infinite in a history without curves.
         """
         first = self._summary.update(self.curve).first
         return math.inf if first is None else first.time
@@ -370,7 +370,10 @@ class Replica:
 
     @property
     def is_unmeasured(self) -> bool:
-        """True if the replica waits past its goal without ever having had the metric."""
+        """True if the replica is PAUSED past its goal without ever having had the metric.
+
+        It is False if a user holds it.
+        """
         return self.is_interrupted and not self.reported and self.is_past(self.goal)
 
     def score_at(self, level: float = math.inf) -> float | None:

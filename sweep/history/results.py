@@ -72,7 +72,10 @@ def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") ->
 
 
 def _describe(value: Any) -> str:
-    """Return a description of a value for an error message; empty for a number or bool."""
+    """Return a description such as ``an array of shape (3,)``; empty for a number or bool.
+
+    It is for an error message, and `NOTHING` for None.
+    """
     if to_number(_to_scalar(value)) is not None:
         return ""
     if isinstance(value, str):

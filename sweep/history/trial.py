@@ -228,7 +228,7 @@ class Trial:
     def known_from(self) -> float:
         """Value of `time_attr` from which every compared replica has the metric.
 
-        It is infinite if one has no number for it.
+        It is infinite if one has no number for it, and always in a history without curves.
         """
         return max(replica.known_from for replica in self.compared_replicas)
 
