@@ -45,7 +45,7 @@ def require_comparable(sweeps: Sequence[Sweep]) -> None:
 
 
 def _measure(sweep: Sweep) -> str:
-    """Return a clause with the sweep's name, metric and mode, for an error message."""
+    """Return ``NAME has the metric METRIC (MODE)``, for an error message."""
     return f"{sweep.folder.name} has the metric {sweep.spec.metric} ({sweep.spec.mode})"
 
 

@@ -118,7 +118,8 @@ def _space_change(event: SpaceChanged, sweep: Sweep, trial: Trial) -> str:
 def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
     """Return an event's effect on its trial, and the reason, as texts; None without an effect.
 
-    The end of a slice has none if the trial simply continues, as after its time was up.
+    An effect is, for example, ``paused`` or ``continued, up to 9``. The end of a slice has none if
+    the trial simply continues, as after its time was up.
     """
     match event:
         case Created():

@@ -63,7 +63,7 @@ def count_done(history: History, final_evaluation: FinalEvaluationBegan) -> int:
 
 
 def progress_text(history: History, final_evaluation: FinalEvaluationBegan) -> str:
-    """Return words for the progress of a final evaluation: how many of its tests have ended."""
+    """Return how many tests of a final evaluation have ended: ``3 of 10 tests of trials 4, 7``."""
     trials = ", ".join(str(number) for number in final_evaluation.trials)
     wanted = final_evaluation.seeds * len(final_evaluation.trials)
     done = count_done(history, final_evaluation)

@@ -26,11 +26,11 @@ LATER = "; right if it comes later, as an evaluation does"
 def missing_result_text(
     key: str, name: str, results: Collection[str], clause: str, has: str
 ) -> str:
-    """Return a line that says that the result `name`, used at the spec's `key`, is missing.
+    """Return the line ``KEY: CLAUSE no NAME; HAS RESULTS``, with similar names as a suggestion.
 
-    `results` are the names that exist, of which up to twelve are listed and similar ones suggested.
-    `clause` and `has` are the beginnings of its two parts, such as ``the first result has`` and
-    ``it has``.
+    It says that the result `name`, used at the spec's `key`, is not among the existing `results`,
+    of which up to twelve are listed. `clause` and `has` are, for example, ``the first result has``
+    and ``it has``.
     """
     names = sorted(results)
     shown = ", ".join(map(printable, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")

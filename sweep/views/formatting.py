@@ -77,7 +77,7 @@ def duration(seconds: float | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return a number of seconds in its largest unit, such as ``3 days``."""
+    """Return a number of seconds in its largest unit, rounded down, such as ``3 days``."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
             return plural(int(seconds // size), unit)
@@ -152,7 +152,7 @@ def _key(name: str) -> str:
 
 
 def describe_lost_results(count: int) -> str:
-    """Return words for the number of results that were lost with their slice; empty for 0."""
+    """Return the clause that the last `count` results are unsaved; empty for 0."""
     if not count:
         return ""
     if count == 1:

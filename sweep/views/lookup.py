@@ -258,7 +258,7 @@ def state(folder: Folder, history: History) -> State:
 
 
 def is_driven(folder: Folder) -> bool:
-    """Return whether a driver holds the sweep here, or apparently on another machine."""
+    """Return whether a driver holds the sweep's lock here, or its lease on another machine."""
     try:
         return folder.is_locked() or lease.read_file(folder.ledger).is_elsewhere
     except PermissionError:  # the lock belongs to another user: only the ledger can tell

@@ -133,7 +133,7 @@ def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
 
 
 def _seed_prefix(replica: int) -> str:
-    """Return a prefix for a text that names the seed or the test; empty for the first seed."""
+    """Return a text's beginning such as ``seed 1, `` or ``test 0, ``; empty for the first seed."""
     if is_test(replica):
         return f"test {replica - FIRST_TEST}, "
     return f"seed {replica}, " if replica else ""
@@ -241,10 +241,11 @@ def running_replica(
 ) -> Data:
     """Return the data of a running replica, from its progress note or else from the ledger.
 
-    ``time`` and ``goal`` are in units of `time_attr`, the latter None for the end of training.
-    ``seconds`` is the training time in the ledger, plus the time since the last sign of life.
-    `last_trained_at` is the time of its last sign of life, `now` the present time, both in seconds
-    since 1970; None if unknown.
+    The keys are ``trial``, ``seed_index``, ``name``, ``iteration``, ``time`` and ``goal`` in units
+    of `time_attr` (the latter None for the end of training), ``value`` (the metric), ``seconds``
+    (training time in the ledger, plus the time since the last sign of life), ``settings`` and
+    ``worker`` (None without a cluster). `last_trained_at` is the time of the last sign of life, or
+    None, and `now` the present time, both in seconds since 1970.
     """
     note = notes.get((replica.trial, replica.index))
     value = replica.value
@@ -304,9 +305,10 @@ def trial_record(trial: Trial) -> Data:
 def row(trial: Trial, history: History) -> Data:
     """Return scores, status and settings of one trial, for a table of results.
 
-    ``settings`` are the searched ones, ``config`` all; ``scores`` has one for each compared seed,
-    and ``unsaved`` is the number of results that were lost. With several objectives or constraints
-    it also has the keys of `other_results`.
+    ``settings`` are the searched ones, ``config`` all; ``expected`` and ``expected_error`` are as
+    in `Expected`; ``scores`` has one for each compared seed; ``unsaved`` is the number of results
+    that were lost, ``suggested`` the text of `author` or None. With several objectives or
+    constraints it also has the keys of `other_results`.
 
     If a trial began from a checkpoint of another, as a population's child does, ``iterations`` and
     ``steps`` are those that its networks were trained for, including the other trial's up to there;
@@ -545,7 +547,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
 def _band(trial: Trial) -> list[Data]:
     """Return ``mean``, ``least`` and ``greatest`` of a trial's seeds at each ``iteration`` of all.
 
-    Seeds that are catching up are left out; the list is empty with one seed.
+    Seeds added later that are still catching up are left out; the list is empty with one seed.
     """
     if len(trial.compared_replicas) < 2:
         return []
@@ -579,7 +581,9 @@ def checkpoint(replica: Replica, saved: Saved) -> Data:
 def summary(history: History, name: str) -> Data:
     """Return the data shown when a driver ends: the `TOP` best trials, counts by status, steps.
 
-    `name` is that of the sweep.
+    ``top`` has the `row` of each best trial. ``trials``, ``bred``, ``wanted`` and ``why`` are as in
+    `overview`; ``reported`` is true if any result had the metric, and ``first_error`` is that of
+    `_first_error`. `name` is that of the sweep.
     """
     return {
         "name": name,

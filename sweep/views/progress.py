@@ -172,7 +172,7 @@ def read_missing_names(folder: Folder, replica: Replica) -> tuple[set[str], set[
 
 
 def raw_note(folder: Folder, trial: int, replica: int) -> Any:
-    """Return the unchecked contents of the progress file of a replica's newest slice.
+    """Return the unchecked JSON data in the progress file of a replica's newest slice.
 
     Raises:
         OSError, UsageError, ValueError: the file is missing, no regular file, or damaged.
@@ -269,7 +269,7 @@ class _Work:
         """Return the remaining work, in the units of `done`, estimated from ended trials' lengths.
 
         Trials that started before `startup_trials` were completed do not count, since they could
-        not be ended early.
+        not be ended early. Trials that wait at a rung count as ended.
         """
         history, startup_trials = self._history, self._aim.startup_trials
         ended = [trial for trial in self._trials if trial.status in FINISHED]
