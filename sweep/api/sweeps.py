@@ -283,7 +283,7 @@ class Sweep:
 
     @property
     def spec(self) -> SweepSpec:
-        """Spec of the sweep, with its current space and metric."""
+        """Spec of the sweep, with its current space, metric and stopping criteria."""
         return lookup.read_spec(self._folder)[0]
 
     @property
@@ -323,7 +323,7 @@ class Sweep:
         """Return the trials that no other trial beats in every objective, best metric first.
 
         With one objective these are the best trial and those expected to be as good. Trials that
-        violate a constraint are left out. The list is empty if no trial has a score.
+        violate a constraint are left out. The list is empty if none of the others has all scores.
         """
         now = self._read()
         return [Trial(now, trial) for trial in now.history.front()]
@@ -382,7 +382,7 @@ class Sweep:
             path: the file; None for ``NAME.html`` in the current folder.
 
         Raises:
-            StorageError: the file cannot be written.
+            StorageError: the file cannot be written, or Plotly is not installed.
         """
         from sweep.operations.report import page
 

@@ -75,12 +75,12 @@ class Trial:
 
     @property
     def status(self) -> str:
-        """Status of the trial: ``COMPLETED``, ``PRUNED``, ``FAILED``, ``RUNNING`` and so on."""
+        """Status: WAITING, RUNNING, PAUSED, COMPLETED, PRUNED, STOPPED or FAILED."""
         return self._trial.status.value
 
     @property
     def score(self) -> float | None:
-        """Score by which the trial is compared; None if it has none yet."""
+        """Score by which the trial is compared; None before one, or if the metric diverged."""
         return self._trial.score
 
     @property
@@ -215,7 +215,7 @@ class Checkpoint:
 
     @property
     def value(self) -> float | None:
-        """Metric at that iteration; None if it was not reported there."""
+        """Metric at that iteration; None if it was not reported there, or not finite."""
         return self.saved.value
 
     def load(self, folder: str | Path | None = None) -> Any:
