@@ -70,7 +70,7 @@ def suggest(
 
 
 def user() -> str:
-    """Return the user name of this process, or the user id if it has no name."""
+    """Return the user name of this process, or the user id as text if it has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # for example in a container without this user

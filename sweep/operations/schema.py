@@ -355,8 +355,8 @@ def _refs(part: Any) -> Iterator[str]:
 def _to_draft_7(part: Any) -> Any:
     """Convert `part` of a schema to draft 7 of JSON Schema.
 
-    There, ``items`` may be a list of schemas, which replaces ``prefixItems``; and other keys next
-    to ``$ref`` are ignored, so that it moves into ``allOf``.
+    There, ``items`` may be a list of schemas, which replaces ``prefixItems``; and keys next to
+    ``$ref`` are ignored, so a ``$ref`` with other keys moves into ``allOf``. `part` stays as it is.
     """
     if isinstance(part, list):
         return [_to_draft_7(one) for one in part]

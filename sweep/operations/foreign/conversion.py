@@ -129,8 +129,8 @@ def _parameters(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) -> int:
     """Return the number of trials for a W&B sweep: `run_cap`, the size of the grid, or `TRIALS`.
 
-    The size of a grid (`parameters` is what it searches) counts `TRIALS` values for a range, and is
-    at most `MOST_TRIALS`.
+    The size counts if `method` is ``grid``, with `TRIALS` values for a range, at most `MOST_TRIALS`
+    in all. `parameters` are the searched ones.
     """
     cap = raw.get("run_cap")
     if isinstance(cap, int) and cap > 0:
@@ -144,7 +144,9 @@ def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) 
 def _command(raw: Mapping[str, Any], metric: str, notes: list[str]) -> dict[str, Any]:
     """Return the ``config`` of the trainable `command`: its program, and the form of its settings.
 
-    Remarks for the user are appended to `notes`.
+    The program is ``command``, a list of words. There is also ``booleans: flag`` or ``settings:
+    stdin`` if the file wants settings in this form. Remarks for the user are appended to `notes`;
+    `metric` is the result's name in one of them.
     """
     program = str(raw.get("program", "train.py"))
     interpreter = "python" if shutil.which("python") else "python3"
@@ -171,7 +173,7 @@ def _command(raw: Mapping[str, Any], metric: str, notes: list[str]) -> dict[str,
 
 
 def _early_termination(raw: Any, notes: list[str]) -> dict[str, Any] | None:
-    """Return the ASHA scheduler for W&B's ``early_terminate``; None if absent or not convertible.
+    """Return the key ``scheduler``, ASHA, for W&B's ``early_terminate``; None without a conversion.
 
     Remarks for the user are appended to `notes`.
     """

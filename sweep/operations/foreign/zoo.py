@@ -495,8 +495,8 @@ def _number(value: Any) -> int | float | None:
 def _literal(text: str) -> Any:
     """Return the value of Python code like ``dict(net_arch=[64], activation_fn=nn.ReLU)``.
 
-    Nothing is executed; a name such as ``nn.ReLU`` becomes a text. Returns None if the code is more
-    than literals, dicts and names, or nests too deep.
+    Nothing is executed; a name such as ``nn.ReLU`` becomes a text, a tuple a list. Returns None if
+    the code is more than literals, dicts and names, or nests too deep.
     """
     try:
         return _evaluate(ast.parse(text.strip(), mode="eval").body)

@@ -277,7 +277,7 @@ def _card_page(card: Mapping[str, Any]) -> list[str]:
 
 
 def _network_lines(played: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a Markdown table of the compared networks; nothing if none were compared."""
+    """Yield the lines of a Markdown section about the compared networks; none without any."""
     if not played["compared"]:
         return
     yield from ("## Networks compared", "")
@@ -402,7 +402,7 @@ def _initial_value_code(port: Mapping[str, Any]) -> str:
 
 
 def _next_value_code(state: str) -> str:
-    """Return Python code for a recurrent input's value after a step, from the step's outputs."""
+    """Return Python code for a recurrent input's value after a step, from its outputs or reward."""
     if state == "prev_reward":
         return 'numpy.array([reward], "float32")'
     return f'outputs["{state.replace("_in_", "_out_").removeprefix("prev_")}"]'

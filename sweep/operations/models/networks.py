@@ -231,9 +231,9 @@ class _Comparison:
 
     @property
     def episode_value(self) -> str | None:
-        """Key of the value of an episode that the metric is about: its reward or its length.
+        """Key of the episode's value in the metric: ``episode_reward`` or ``episode_len``.
 
-        Returns None if the metric is no mean, least or greatest value over episodes.
+        It is None if the metric is no mean, least or greatest value over episodes.
         """
         place, _, name = self._spec.metric.rpartition("/")
         return _EPISODE_VALUES.get(name) if place in _METRIC_PREFIXES else None
@@ -269,7 +269,10 @@ class _Comparison:
         return best
 
     def _find_obstacle(self, networks: Sequence[Network]) -> str:
-        """Return the reason why the networks cannot be compared; empty if they can."""
+        """Return the reason why the networks cannot be compared; empty if they can.
+
+        There is only one, or the metric is not about episodes.
+        """
         if len(networks) == 1:
             return "it is the only network of these settings that has a checkpoint"
         if self.episode_value is None:

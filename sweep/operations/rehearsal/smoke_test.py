@@ -453,7 +453,7 @@ class _Tryout:
     def _names_in(self, result: Mapping[str, Any]) -> set[str]:
         """Return the names of a result's values.
 
-        The metric's only if its value is a finite number.
+        The metric's is among them only if it is a number and not NaN.
         """
         metric, _ = self.metric
         return {name for name in result if name != metric or is_known(to_number(result[name]))}

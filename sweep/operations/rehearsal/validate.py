@@ -109,7 +109,7 @@ MOST_POINTS = 2000
 def count_points(space: Space) -> int | None:
     """Return the number of points in the space, without those that are forbidden.
 
-    Returns None if it is infinite, more than 63 bits hold, or conditions make it too costly.
+    Returns None if there are infinitely many, or 2**63 and more, or counting them is too costly.
     """
     try:
         found = Points(space).count
@@ -163,7 +163,7 @@ def _unused_parameters(space: Space, points: list[Settings], description: str) -
 
 
 def _repeated_points(points: list[Settings]) -> list[str]:
-    """Return a warning if several points give the trainable the same settings."""
+    """Return one warning if several points give the trainable the same settings, else none."""
     keys = [choice_key(point.settings) for point in points]
     counts = Counter(keys)
     repeated = sum(number - 1 for number in counts.values())

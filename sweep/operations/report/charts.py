@@ -84,9 +84,10 @@ def _curve(curve: Curve) -> Data:
 def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     """Return the data of the picture of each trial's score by the time of its last result.
 
-    The times are in seconds on the `clock`. Of more than `MOST_TRIALS` trials, an even selection is
-    drawn. ``best`` has the points at which the best feasible score rose, and ``changes`` the time
-    and key of each change by a user. Returns None with fewer than two scored trials.
+    Each trial has an entry in ``x`` (seconds on the `clock`), ``y`` (score), ``trials`` (number)
+    and ``early`` (not COMPLETED); of more than `MOST_TRIALS` trials, an even selection has.
+    ``best`` has ``x``, ``y`` and ``trials`` where the best feasible score improved, and ``changes``
+    the time and key of each change by a user. Returns None with fewer than two scored trials.
     """
     reported = {
         record.event.trial: record.time
@@ -176,10 +177,10 @@ def _rung(trial: Trial, levels: Sequence[float]) -> int:
 
 
 def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
-    """Return the data of a setting's axis, with each trial's value, None if it is inactive there.
+    """Return the data of a setting's axis: ``name``, and ``values``, None for an inactive one.
 
-    Values are numbers, on an axis from ``low`` to ``high``. For lists, and for settings that are no
-    numbers in some trial, they are indices of ``labels``.
+    There is a value for each trial, a number on an axis from ``low`` to ``high``, ``log`` or not.
+    For lists, and for settings that are no number in some trial, it is an index of ``labels``.
     """
     found = [trial.searched[name] for trial in trials if name in trial.searched]
     listed = isinstance(domain, Choice | Ordinal)
@@ -232,8 +233,9 @@ def _label(key: str) -> str:
 def importance(result: Importance, causes: Causes) -> Data | None:
     """Return the data of the picture of the importance of settings and pairs.
 
-    It has the shares in total and at each level, of the ten greatest that are at least half a
-    percent, and the shares of `causes`. Returns None if there is no such share.
+    ``names`` and ``shares`` are of the ten greatest shares that are at least half a percent;
+    ``levels`` has their shares at each level, ``unexplained`` that of no setting, and ``causes``
+    what that consists of. Returns None if there is no such share.
     """
     shares = {names: share for names, share in result.shares.items() if share >= 0.005}
     if not shares:
@@ -300,8 +302,9 @@ def contour(model: Model, first: str, second: str) -> Data:
 def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     """Return the data of the pictures of time: slices by slot, trials by rung, use of the slots.
 
-    Many slices are merged to fewer bars. ``terms`` has the times at which later drivers began,
-    ``spent`` the data of `timeline.time_use`. Returns None before the first slice.
+    Each of ``bars``, to which many slices are merged, is a list of start, end, slot, rung, name and
+    reason, as in `timeline.Bar`. ``terms`` has the times at which later drivers began, ``rungs``
+    and ``spent`` the data of `timeline.rungs` and `time_use`. Returns None before the first slice.
     """
     bars = timeline.bars(sweep, clock)
     if not bars:

@@ -62,8 +62,8 @@ class Curves:
 def curves(sweep: Sweep, best: int = BEST) -> Curves:
     """Return the curves of the `best` best trials, and of as many others as a picture can show.
 
-    The others are chosen evenly and come first, at most `MOST_CURVES` curves in all. Each curve is
-    thinned to at most `FINE` points.
+    The others are chosen evenly and come first, at most `MOST_CURVES` curves in all. The best are
+    thinned to about `FINE` points each, the others to about `MOST_POINTS` together.
     """
     history = sweep.history
     places = {trial.number: place for place, trial in enumerate(history.ranked()[:best])}

@@ -423,9 +423,9 @@ def _has_score(trial: Trial, level: float, gains: bool) -> bool:
 
 
 def _starting_score(trial: Trial, history: History) -> float | None:
-    """Return the score of an offspring's parent at its birth; for other trials their first score.
+    """Return the score of an offspring's parent at the offspring's birth.
 
-    Returns None if there is none.
+    For other trials it is the first value of the best seed's curve. Returns None without one.
     """
     birth = trial.replicas[0].birth
     if birth is None:

@@ -87,9 +87,10 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
 
 
 def _best_tile(best: Mapping[str, Any]) -> Markup:
-    """Return the tile with the best trial's score, and with the expected one if its error is known.
+    """Return the tile of the best trial: its expected score in large, and its own score in small.
 
-    `best` is the trial's data in an overview.
+    It has its own score alone, in large, if the expected one has no error. `best` is the data of
+    `overview.best_so_far`.
     """
     score, number = formatting.number(best["score"]), best["trial"]
     if best["expected_error"] is None:
@@ -192,7 +193,8 @@ def _best_row(
 ) -> list[Markup | str]:
     """Return the cells of one trial in the table of the best.
 
-    `several` adds the cells about seeds; `columns` are the settings with a column of their own.
+    `several` adds the interval and number of seeds; `columns` are the settings with a column of
+    their own, empty if one column has all.
     """
     data = overview.row(trial, sweep.history)
     earlier = _EARLIER if trial.number < sweep.first_of_space else ""
@@ -226,8 +228,8 @@ def _status(status: Status) -> Markup:
 def interval(trial: Trial, seed: int) -> Interval | None:
     """Return the 95 % interval of a trial's score over seeds; None if fewer than two have scores.
 
-    Seeds that are catching up do not count. `seed` is for the bootstrap, which is used with the
-    aggregates iqm and median; with all others the interval is Student's for the mean.
+    Seeds added later that are still catching up do not count. `seed` is for the bootstrap, which is
+    used with the aggregates iqm and median; all others get Student's interval of the mean.
     """
     scores = [
         score for replica in trial.compared_replicas if (score := replica.score_at()) is not None

@@ -353,7 +353,10 @@ def _unneeded_checkpoints(history: History, keep: int) -> list[Dropped]:
 
 
 def _count_freed(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> Freed:
-    """Return number and size of the files that the events `dropped` name, and of leftovers."""
+    """Return number and size of the checkpoints and logs that the events `dropped` name.
+
+    Checkpoint files that no event names and old copies of the ledger are counted, too.
+    """
     saved = [
         history.replica(drop.trial, drop.replica).checkpoints[digest]
         for drop in dropped
