@@ -221,7 +221,8 @@ def parse(content: memoryview, header: dict[str, Any], source: Path) -> Packed:
 def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
     """Check the digests of all sections and segments of a file, without making a state of them.
 
-    The arguments are those of `parse`. Raises CorruptCheckpoint if one is missing or damaged.
+    The arguments `content`, `header` and `source` are those of `parse`. Raises CorruptCheckpoint if
+    one is missing or damaged.
     """
     with _valid_sections(source):
         for section, body in _sections(header, content):
@@ -260,7 +261,7 @@ def _check_magic(content: memoryview, source: object) -> None:
 
 
 def _check_versions(header: Mapping[str, Any], source: object) -> None:
-    """Raise WrongFormat if the file needs a newer reader or its versions are invalid.
+    """Raise WrongFormat if the header's ``min_reader`` is above `FORMAT`, or no valid version.
 
     `source` names the file in errors.
     """

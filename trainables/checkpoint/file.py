@@ -170,8 +170,8 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
 def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
     """Check all digests of a checkpoint and its segments, and return its header.
 
-    Signatures are not checked. Raises CheckpointError if it is missing, damaged, of another format,
-    or unreadable.
+    `digest` is the expected SHA-256 of the file, or None if unknown. Signatures are not checked.
+    Raises CheckpointError if it is missing, damaged, of another format, or unreadable.
     """
     with _as_checkpoint_errors(path):
         content, _ = _verified(path, digest)

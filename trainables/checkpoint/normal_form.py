@@ -90,7 +90,7 @@ class Normaliser:
             _refuse(path, found, "hold long lists of numbers in numpy arrays")
 
     def _int(self, value: int, path: Path, _: int) -> int:
-        """Return an int; raises StateError if it has too many bits."""
+        """Return an int unchanged; raises StateError if it has more than 2039 bits."""
         if value.bit_length() > _MAX_INT_BITS:
             found = f"an int of {value.bit_length()} bits"
             _refuse(path, found, f"use at most {_MAX_INT_BITS} bits")
@@ -132,7 +132,7 @@ class Normaliser:
         return value
 
     def _dict(self, value: dict[Any, Any], path: Path, depth: int) -> dict[Any, Any]:
-        """Return a dict of normalised values.
+        """Return a plain dict of normalised values, also of an OrderedDict or defaultdict.
 
         Raises StateError if a key or value is not allowed, or the whole is too large or too deep.
         """
@@ -169,9 +169,9 @@ class Normaliser:
         return encoded
 
     def _tagged(self, value: Any, path: Path, depth: int) -> dict[str, Any]:
-        """Return a tensor, a registered object and the like as a dict with a type tag.
+        """Return a scalar, tensor, deque, bytes, `Opaque` or registered object as a tagged dict.
 
-        Raises StateError for a type that cannot be stored.
+        Sets `opaque` if it is `Opaque`. Raises StateError for any other type.
         """
         try:
             fields = tagged.encode(value)
@@ -187,9 +187,9 @@ class Normaliser:
 
 
 def parts_of(normal: Any, path: Path) -> list[tuple[Any, Path]]:
-    """Return the items of a container in stored form, each with its path.
+    """Return the values of a dict, list or tuple in stored form, each with its path.
 
-    The fields of a tagged dict have the path of the dict. Empty for other values.
+    The fields of a tagged dict have the path of the dict. Empty for other values, sets too.
     """
     if isinstance(normal, dict):
         if TAG in normal:  # its fields are not places of the state

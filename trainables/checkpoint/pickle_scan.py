@@ -173,14 +173,14 @@ class _Machine:
         return values
 
     def put(self, kind: int, values: list[int]) -> None:
-        """Push a container of type `kind` with these items; Refused if it is nested too deeply."""
+        """Push a container of type `kind` with the items `values`; Refused if nested too deeply."""
         depth = 1 + (max(values) >> _KIND_BITS) if values else 1
         if depth > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.stack.append((depth << _KIND_BITS) + kind)
 
     def grow(self, kind: int, values: list[int]) -> None:
-        """Add items to the container on top of the stack, which must be of type `kind`.
+        """Add `values` to the container on top of the stack, which must be of type `kind`.
 
         Raises Refused if it is not, or becomes nested too deeply.
         """

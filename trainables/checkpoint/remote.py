@@ -61,7 +61,7 @@ class Remote:
     """
 
     url: str
-    """URL of the folder."""
+    """URL of the folder, without a slash at its end: ``s3://bucket/folder``."""
     patience_s: float | None = None
     """Time for which requests are repeated, seconds; None for `PATIENCE_S`."""
 

@@ -100,7 +100,10 @@ def _chunk_of(length: int) -> int:
 
 
 def _is_stored(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
-    """Return whether the segment `name` exists with exactly the bytes of `piece`."""
+    """Return whether the segment `name` exists with exactly the bytes of `piece`.
+
+    Returns False, too, if it cannot be read. `parent` is the descriptor of the folder.
+    """
     try:
         with disk.open_regular_file(name, parent) as (file, size):
             if size != piece.nbytes:

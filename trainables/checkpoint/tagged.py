@@ -161,7 +161,10 @@ def encode_array(value: NDArray[Any]) -> NDArray[Any] | dict[str, Any]:
 
 
 def array_of(buffer: bytes | memoryview, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """Return an array that is a view of `buffer`; ValueError unless the bytes fit the shape."""
+    """Return an array that is a view of `buffer`.
+
+    Raises ValueError for a dtype that is not allowed, or bytes that do not fit the shape.
+    """
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is not allowed")
     for length in shape:
@@ -180,7 +183,10 @@ def _is_tensor(value: object) -> bool:
 
 
 def _encode_tensor(value: Any) -> dict[str, Any]:
-    """Return a torch tensor as a tagged dict; NotData for a layout or dtype that is not allowed."""
+    """Return a torch tensor as a tagged dict, with a numpy array as ``data``.
+
+    Raises NotData for a layout or dtype that is not allowed.
+    """
     import torch
 
     if value.layout is not torch.strided or value.is_quantized:
@@ -197,7 +203,7 @@ def _encode_tensor(value: Any) -> dict[str, Any]:
 
 
 def _decode_tensor(data: NDArray[Any]) -> Any:
-    """Return an array as a torch tensor that shares its memory."""
+    """Return a torch tensor that shares the memory of the array `data`."""
     import torch
 
     return torch.from_numpy(data)

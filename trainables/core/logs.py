@@ -153,7 +153,7 @@ def system_usage(config: LogConfig) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _usage(_second: int) -> dict[str, float]:
-    """Measure the machine's CPU and memory use, in percent; cached for a second.
+    """Measure ``cpu_util_percent`` and ``ram_util_percent`` of the machine; cached for a second.
 
     A measurement takes as long as a checkpoint of a short iteration. Returns an empty dict if
     psutil is not installed, as on a machine that only tests a GPU.

@@ -224,10 +224,10 @@ def _blas() -> "ThreadpoolController | None":
 
 
 def limit_child(config: ResourcesConfig | None) -> None:
-    """Limit the memory that this process may allocate to `memory_per_worker`, unless it is 0.
+    """Limit the memory that this process may allocate to `memory_per_worker`.
 
-    The limit is on the data segment: heap and anonymous memory, not mapped files or reserved
-    addresses, of which libraries take gigabytes.
+    Does nothing if that is 0, or `config` None. The limit is on the data segment: heap and
+    anonymous memory, not mapped files or reserved addresses, of which libraries take gigabytes.
     """
     if config and (quota := config.memory_per_worker):
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)

@@ -231,7 +231,7 @@ def _preset(model: type[Settings], section: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` with numpy scalars converted to Python numbers, at any depth."""
+    """Return `value` with numpy scalars as Python numbers, also in mappings, lists and tuples."""
     numpy = sys.modules.get("numpy")  # without it there is none of its numbers
     if numpy is not None and isinstance(value, numpy.generic):
         return value.item()

@@ -351,10 +351,11 @@ def run_objective(
     names: Sequence[str],
     ends: type[BaseException],
 ) -> Any:
-    """Call an objective with a `Trial`, to which the arguments belong; return the last result.
+    """Call an objective with a `Trial`, and return the last result.
 
-    If it raised TrialPruned, that is None after a report, since what was reported stands, and a
-    result in which the metric is NaN before the first report.
+    The trial gets `config`, `number`, `report`, `names`, and `ends` if the objective calls
+    `should_prune`. If the objective raised TrialPruned, the result is None after a report, since
+    that report stands, and a NaN for the metric before the first report.
     """
     asks = "should_prune" in names_in(plain_function(function))
     trial = Trial(config, number, name_of(function), report, names, ends if asks else ())
@@ -367,8 +368,8 @@ def run_objective(
 
 
 def never_saves(function: Any) -> bool:
-    """Return whether no report of an objective has a checkpoint: it never reads one.
+    """Return whether no report of an objective has a checkpoint.
 
-    Optuna's ``report`` takes no checkpoint.
+    True if its code does not name `get_checkpoint`, since Optuna's ``report`` takes no checkpoint.
     """
     return "get_checkpoint" not in names_in(plain_function(function))

@@ -90,7 +90,8 @@ class FunctionTrainable(Trainable):
     def train(self) -> dict[str, Any]:
         """Run one iteration, and return its result.
 
-        If the function reported a checkpoint, it is kept with counters and streams of that moment.
+        If the function reported a checkpoint, the state at this moment, with counters and random
+        streams, is kept for `get_state`.
         """
         result = super().train()
         if self.at_checkpoint and not self.has_ended:
@@ -101,7 +102,7 @@ class FunctionTrainable(Trainable):
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the last reported checkpoint as ``data``, ``files`` and ``metrics``.
 
-        Raises StateError if none was reported.
+        `checkpoint_dir` is not used. Raises StateError if none was reported.
         """
         saved = self._checkpoint
         if saved is None:

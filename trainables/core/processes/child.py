@@ -340,7 +340,9 @@ class ChildProcess:
 def _make_error(name: str, kind: str, message: str, trace: str) -> TrainableError:
     """Return the error to raise in the parent for one that was raised in the child `name`.
 
-    It is of class `kind` if that is one of `NAMED_ERRORS`, else a WorkerError with the traceback.
+    `kind`, `message` and `trace` are its class name, text and traceback. It keeps its class if that
+    is one of `NAMED_ERRORS`, with the traceback as its cause; else it is a WorkerError with all
+    three.
     """
     if kind in NAMED_ERRORS:
         named = NAMED_ERRORS[kind](message)

@@ -196,10 +196,11 @@ class PolicyServer(ExternalEnv):
             )
 
     def policy(self) -> dict[str, Any]:
-        """Return the latest policy's layers, or those of all policies, with their version.
+        """Return ``version`` and the layers of the latest policy, as `LocalPolicy` takes them.
 
-        Of several agents' policies, those that clients cannot compute are None. Raises Refused: 503
-        before there is one, 409 if clients cannot compute the only one.
+        With several agents the layers are in ``policies``, name → layers; those of a policy that
+        clients cannot compute are None. Raises Refused: 503 before there is a policy, 409 if
+        clients cannot compute the only one.
         """
         version, layers = self._policies
         if version == 0:
@@ -238,8 +239,9 @@ class PolicyServer(ExternalEnv):
     def _handle(self, client: str, request: dict[str, Any], digest: bytes) -> dict[str, Any]:
         """Execute a client's parsed request, unless it is a repeated one, and return the answer.
 
-        `digest` is the SHA-256 of its body. Raises Refused, EpisodeError, EpisodeLost, or
-        SystemExit after `close`.
+        The answer has its ``number``, and the ``action`` that was asked for or else the ``version``
+        of the policies; after ``policies`` also these, agent → policy. `digest` is the SHA-256 of
+        its body. Raises Refused, EpisodeError, EpisodeLost, or SystemExit after `close`.
         """
         if unknown := sorted(request.keys() - KEYS):
             raise Refused(400, f"unknown key {shorten(unknown[0])}; known: {', '.join(KEYS)}")
@@ -310,7 +312,7 @@ class PolicyServer(ExternalEnv):
             return remote
 
     def _take(self, remote: _Remote, episode_id: str, request: dict[str, Any]) -> None:
-        """Execute a request of any kind; one that is refused changes nothing.
+        """Execute a request of one of the `CALLS`; one that is refused adds no event or episode.
 
         Raises Refused, EpisodeError or EpisodeLost.
         """

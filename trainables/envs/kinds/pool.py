@@ -82,7 +82,7 @@ class Pool(VectorEnv[Any, Any, Any]):
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Make one step of all environments; results as of gymnasium's vector environments.
 
-        Infos, which EnvPool returns as bare arrays, are dropped.
+        Infos, which EnvPool returns as bare arrays, are dropped: the last value is empty.
         """
         observations, rewards, terminated, truncated, _ = self._pool.step(np.asarray(actions))
         return observations, rewards, terminated, truncated, {}
