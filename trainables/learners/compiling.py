@@ -27,7 +27,8 @@ def check_compiler() -> None:
 def compile_loss(loss: Loss) -> Loss:
     """Return a loss function as one that torch compiles at its first call (`torch.compile`).
 
-    Imports torch, and sets it to compile in this process, without child processes.
+    Batches may have any number of rows. Imports torch, and sets it to compile in this process,
+    without child processes.
     """
     import torch
     from torch._inductor import config

@@ -433,7 +433,7 @@ class NStep:
 
         The columns are those that a replay stores: ``observations``, ``actions``, ``rewards``
         (discounted sums), ``new_obs``, ``terminated`` and ``discounts``. Other rows are held back
-        for the next call with this worker.
+        for the next call with this worker, and dropped if its fragment has fewer environments.
 
         Args:
             source: index of the worker whose next fragment it is.

@@ -95,7 +95,10 @@ class TorchLearner:
                 one["advantages"] = moments.standardized(one["advantages"])
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return present log-probabilities (B,) of a batch's actions, and present values (B,)."""
+        """Return present log-probabilities (B,) of a batch's actions, and present values (B,).
+
+        They are computed without gradients, a user's module in evaluation mode.
+        """
         device = self.policy.device
         columns = {name: torch.from_numpy(one).to(device) for name, one in batch.columns().items()}
         model: Any = self.policy.model

@@ -164,7 +164,8 @@ class FusedQLearner:
     def learning(self) -> Iterator[None]:
         """Take over the policy's weights before a series of steps in the block, and limit threads.
 
-        Afterwards the gradients are visible in torch. A block inside another does nothing.
+        Numpy does not warn of numbers that are not finite inside. Afterwards the gradients are
+        visible in torch. A block inside another does nothing.
         """
         if self._ready:
             yield

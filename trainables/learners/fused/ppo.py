@@ -127,7 +127,8 @@ class FusedLearner:
     def learning(self) -> Iterator[None]:
         """Take over the policy's weights before the block, and limit threads in it.
 
-        Afterwards the gradients of the latest step are visible in the policy.
+        Numpy does not warn of numbers that are not finite inside. Afterwards the gradients of the
+        latest step are visible in the policy, and the packed batch is forgotten.
         """
         self._shared.adopt()
         # Loss and norm are checked for numbers that are not finite, so numpy need not warn.
@@ -238,7 +239,10 @@ class FusedLearner:
         return errors
 
     def columns(self, batch: TrainBatch) -> Array:
-        """Pack a batch of N rows into an array (…, N): features, `SCALARS`, actions and masks."""
+        """Pack a batch of N rows into an array (…, N): features, `SCALARS`, actions and masks.
+
+        Pixels are scaled to at most 1.
+        """
         observations = batch.observations.reshape(len(batch), -1)
         parts = [observations.T, *(getattr(batch, name)[None] for name in SCALARS)]
         parts += [one.columns_of(batch.actions) for one in (self._choices, self._reals) if one]

@@ -45,7 +45,8 @@ class SharedVectors:
     def adopt(self) -> None:
         """Copy the torch policy's weights and moments into the vectors, which it then uses.
 
-        Weights and moments that are views of the vectors already are not copied.
+        Weights and moments that are views of the vectors already are not copied; moments that the
+        policy lacks, as before its first step, become zeros.
         """
         for name, parameter in self._parameters.items():
             weight, shared = self._weights[name], self._moments[name]

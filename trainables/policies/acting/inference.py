@@ -120,8 +120,8 @@ class InferencePolicy:
     ) -> tuple[Array, Acted]:
         """Choose actions for preprocessed observations (N, *O) with states (N, M).
 
-        Without a stream they are the most probable ones. Returns actions (N, *A) for the
-        environment, and the actor's outputs with the next states.
+        Without a stream, or if the actor's `explore` is False, they are the most probable ones.
+        Returns actions (N, *A) for the environment, and the actor's outputs with the next states.
         """
         seen, own, carried = self.prepare(observations, memory)
         acted = self.actor.act(seen, own, stream)

@@ -247,9 +247,11 @@ class AgentsSampler:
         """Step the environments until there are enough steps, and return the fragments by policy.
 
         A policy gets a fragment for every ``rollout_fragment_length`` steps of the environments,
-        with whole episodes a single one of ended episodes. Decisions whose next observation is not
-        known yet come in a later sample. Logs a warning, once, if no agent acts or whole episodes
-        are very long. `stream` is not used: each policy draws from its own stream.
+        with whole episodes a single one of ended episodes. If agent steps are counted, or whole
+        episodes, sampling ends with the step that reaches the minimum, else with a full fragment.
+        Decisions whose next observation is not known yet come in a later sample. Logs a warning,
+        once, if no agent acts or whole episodes are very long. `stream` is not used: each policy
+        draws from its own stream.
         """
         for recent in self._recent.values():
             recent.clear()

@@ -47,7 +47,7 @@ def checked(media: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_item(name: str, item: Any) -> Any:
-    """Return an item as an array of uint8, or a table as plain data.
+    """Return a copy of an item: an array of uint8, or a table as plain data, column → cells.
 
     Raises CallbackError if its name, kind or size is not allowed.
     """

@@ -284,8 +284,9 @@ class VideoRecorder:
     def _take_picture(self) -> None:
         """Render environment 0 for the open video and the viewer; do nothing if there is neither.
 
-        Adds the time to the seconds that `after_step` returns. Raises ConfigError if the
-        environment returns no picture, EnvError if drawing or showing failed.
+        A render that returns None is skipped. Adds the time to the seconds that `after_step`
+        returns. Raises ConfigError if the environment returns anything else than a picture,
+        EnvError if drawing or showing failed.
         """
         if not (self._video or self._viewer):
             return
