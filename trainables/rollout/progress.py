@@ -53,7 +53,7 @@ class PerfStats:
         self._sums = [0.0] * len(PARTS)
         """Seconds of each of `PARTS`: sums over all ticks, or moving averages."""
         self._rendering: float | None = None
-        """Seconds of drawing, or None if nothing was drawn.
+        """Seconds of drawing, a sum or moving average as `_sums`; None if nothing was drawn.
 
         An episode's last picture is also in env_wait.
         """
@@ -163,8 +163,8 @@ class Progress:
         self._sampled: dict[int, int] = {}
         """Worker → environment steps of this iteration."""
         self.late = 0
-        """Number of samples whose metrics arrived too late to count with them; the trainer counts
-        them here."""
+        """Number of samples so far whose metrics arrived too late to count with them; the trainer
+        counts them here."""
         self._late_before = 0
         self._ages: list[int] = []
         """For each sample of this iteration, the number of updates since its weights were sent."""

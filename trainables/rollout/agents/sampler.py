@@ -122,8 +122,8 @@ class AgentsSampler:
         self._players: dict[str, InferencePolicy] = {}
         """Policy → `InferencePolicy`, for callbacks that ask about agents."""
         self._early_policies: dict[int, dict[str, str]] = {}
-        """Number of an episode → agent → policy, for agents that callbacks asked about too early.
-        """
+        """Number of an episode → agent → policy, for agents that callbacks asked about before they
+        appeared."""
         self._infos: Mapping[str, Any] = {}
         self._tick_seconds: Array = np.zeros(2)
         """Seconds of the current tick spent on observations, and on the policies' decisions."""

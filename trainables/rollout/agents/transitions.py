@@ -107,7 +107,7 @@ class Transitions:
         self._requested = columns
         self._worker = worker
         self._unrolls = 0
-        """Number of unrolls that have got a number."""
+        """Number of values of ``unroll_id`` that were given so far."""
         self._latest: dict[str, Array] = {}
         """Column → values (lanes, …) of the last row of each lane that was put into a fragment."""
         self._clip = clip_rewards

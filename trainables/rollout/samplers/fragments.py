@@ -124,7 +124,10 @@ class Sampler:
         """Recorder of environment 0; None without videos and viewer."""
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
-        """Inputs and outputs of a tick for the log; while it is empty, the next tick fills it."""
+        """``policy inputs``, ``policy outputs`` and ``infos`` of a tick, for the log.
+
+        While the dict is empty, the next tick fills it.
+        """
         self._observe_seconds = 0.0
         """Seconds that receiving the current observations took."""
         self._autoreset_rows: NDArray[np.bool_] | None = None

@@ -41,9 +41,9 @@ class AsyncWorkers(ChildWorkers):
         self._weights: tuple[Weights, Mapping[str, Any]] = ({}, {})
         self._global_vars: Mapping[str, Any] = {}
         self._sampling_children: list[SupervisedWorker] = []
-        """Children that are sampling, by the time of the request."""
+        """Children that are sampling, in the order in which they were asked."""
         self._early_samples: list[Sample] = []
-        """Samples received before another request, not returned yet."""
+        """Samples that were received so that another request could be made, not returned yet."""
         super().__init__(specs, recovery, metrics_timeout_s)
 
     def sample(self) -> list[Sample]:
