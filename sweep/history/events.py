@@ -352,7 +352,7 @@ FAIL_FAST = "limits.fail_fast"
 
 @dataclass(frozen=True)
 class TermEnded:
-    """A driver ended properly."""
+    """A driver ended by itself, not by a kill."""
 
     kind: ClassVar[str] = "end"
     outcome: str
@@ -418,7 +418,7 @@ class Sums:
     """
 
     iteration: int
-    """Number of finished iterations."""
+    """Number of the last finished iteration, a parent's included (`Replica.iteration`)."""
     time: float
     """Newest value of `time_attr`."""
     known_until: float
@@ -570,7 +570,7 @@ class RankedSettings:
     rank: int
     """Rank among the trials of that sweep, from 1."""
     settings: Mapping[str, Any]
-    """Values of the parameters that this sweep searches."""
+    """Parameter that this sweep searches → its value in that trial."""
 
 
 @dataclass(frozen=True)
@@ -634,7 +634,7 @@ class Recorded:
     number: int
     """Number of the event, from 1."""
     term: int
-    """Number of the term (the time in which one driver holds the sweep) that wrote the event."""
+    """Number of the term (the time in which one driver or command holds the sweep) of the event."""
     time: float
     """Time of writing in seconds since 1970, on the clock of `ledger.now`."""
     event: Event

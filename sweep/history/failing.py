@@ -23,8 +23,8 @@ def failure_reason(history: History, limit: int | None) -> str:
     """Return the reason, beginning with `FAIL_FAST`, to end the sweep; empty to continue.
 
     The sweep ends if its first `limit` trials failed with one error, no other trial got further,
-    and there is still something to do. Trials that failed before an earlier such end are not
-    counted, and failures by a metric that is not finite are no such errors. A `limit` of None
+    and a trial is still to be created or to end. Trials that failed before an earlier such end are
+    not counted, and failures by a metric that is not finite are no such errors. A `limit` of None
     disables the check.
     """
     if limit is None or history.count(Status.FAILED) < limit:

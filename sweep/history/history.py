@@ -343,7 +343,7 @@ class History:
         """Return for how many seconds the newest driver went on after its last event.
 
         `driven_at` is the last renewal of its lease, in seconds since 1970. Returns 0 if the
-        newest term is a final evaluation, if its driver ended properly, or if there is no term.
+        newest term is a final evaluation, if its driver ended by itself, or if there is no term.
         """
         if self._span is None or self.ended:
             return 0.0

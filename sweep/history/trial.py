@@ -46,7 +46,7 @@ class Milestone:
     scores: tuple[float | None, ...] = ()
     """Score of each replica that is compared, by index; None for one that there was not."""
     curve_means: tuple[float | None, ...] = ()
-    """Weighted mean of each of these replicas' curves (`Replica.curve_mean`)."""
+    """Weighted mean of each of these replicas' curves (`Replica.curve_mean`); None if unknown."""
     curve_length: float = 0.0
     """Value of `time_attr` at the end of the shortest of these curves."""
 

@@ -39,7 +39,8 @@ class Comparison:
         """Return the data of `views.comparison.compare` for all sweeps.
 
         Its keys are ``metric``, ``mode``, ``settings`` (names), ``shared`` (those that all sweeps
-        search) and ``sweeps`` (a mapping for each). Raises UsageError if the sweeps do not fit.
+        search) and ``sweeps`` (a mapping for each). Raises UsageError if two sweeps are one, or
+        have different metrics or modes.
         """
         return comparison.compare(self._present_state())
 

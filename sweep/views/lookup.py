@@ -75,7 +75,7 @@ class Sweep:
     history: History
     """Trials as of the last event; results of running slices count (`shows_unsaved`)."""
     records: tuple[Recorded, ...]
-    """All events of the ledger in order, each with its number and time."""
+    """All events of the ledger in order, without results if `read` left these out."""
     state: State
     """Present state: running, or how the last driver ended."""
     created_at: float
@@ -169,7 +169,7 @@ def _paused_collector() -> Iterator[None]:
 
 
 def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
-    """Read all sweeps in `root`, sorted by name, mostly without curves.
+    """Read all sweeps in `root`, sorted by name, without curves as far as `read` can.
 
     Also returns a message for each that cannot be read.
     """
@@ -183,7 +183,7 @@ def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
 
 
 def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
-    """Read a sweep's present spec, and the folders in which its trainable's module is searched."""
+    """Read a sweep's present spec, and the folders in which Python looks for its trainable."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return reading.spec_of(ledger), tuple(ledger.provenance["paths"])
 

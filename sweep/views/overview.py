@@ -399,7 +399,7 @@ def pick(history: History, trial: Trial) -> Data | None:
     trial; None if there is none. Its ``equals`` is the number of other trials with exactly the same
     expectation as `trial`, as at a ceiling. Its ``more_seeds`` is the number of further seeds of
     both that would probably tell them apart: 0 if they are told apart, None if it is too large or
-    unknown. ``spreads`` has the standard deviations behind all that.
+    unknown. ``spreads`` has the fields of `Spreads`. Returns None also without randomness.
     """
     expected, spreads = history.expected(trial), history.expectations.spreads
     if expected is None or expected.error is None or spreads is None:

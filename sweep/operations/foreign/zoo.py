@@ -201,8 +201,9 @@ def _round_to_2_digits(number: float) -> float:
 class _Settings:
     """The settings of our trainer for one environment's hyperparameters in the zoo.
 
-    A method ``_take_KEY`` converts the key ``KEY``; any other is copied under our name for it.
-    Raises BadConfig if ``n_timesteps`` is no number of steps.
+    A method ``_take_KEY`` converts the key ``KEY``; any other with a number or boolean is copied
+    under our name for it. `notes` name those that were not converted. Raises BadConfig if
+    ``n_timesteps`` is no number of steps.
     """
 
     def __init__(self, kind: str, raw: Mapping[str, Any]) -> None:

@@ -48,9 +48,9 @@ POLL_S = 0.1
 def attach(folder: Folder, say: Say, patience_s: float) -> None:
     """Send the attachments of a sweep that MLflow lacks; report a failure in one line.
 
-    Messages for `say` also go to the sweep's ``attachments.log``. For `patience_s` seconds,
-    failures are retried and a lock of another process is waited for. Nothing is sent if MLflow has
-    them. Failures and Ctrl-C are reported to `say`, not raised.
+    Messages for `say` also go to the sweep's ``attachments.log``, except those about that file and
+    Ctrl-C. For `patience_s` seconds, failures are retried and a lock of another process is waited
+    for. Nothing is sent if MLflow has them. Failures and Ctrl-C are reported, not raised.
     """
     deadline, failures = time.monotonic() + patience_s, 0
     try:

@@ -125,7 +125,7 @@ def smoke_test(
     """Train a trainable in a child process, save, restore, and compare the iteration after both.
 
     The settings are a random point of the space, drawn with the spec's seed. A trainable that
-    cannot save is only trained. Times, dates and the like may differ.
+    cannot save is only trained. Results below `VOLATILE_KEYS`, such as times, may differ.
 
     Args:
         longest_s: seconds after which the child is killed; the result then has `cut_short`.
@@ -272,7 +272,7 @@ class _Tryout:
     trainable: str
     """Name of the trainable in the spec."""
     paths: tuple[str, ...]
-    """Folders in which Python modules of the trainable are searched."""
+    """Folders in which Python looks for the trainable's module."""
     config: Mapping[str, Any]
     """Settings of the trainable."""
     seed: int
