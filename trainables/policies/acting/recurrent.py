@@ -78,7 +78,7 @@ class RecurrentActor(Actor):
         self._gates = np.ascontiguousarray(stacked.T) * scale, bias * scale
 
     def weights(self) -> dict[str, Array]:
-        """Return name → weight as the actor stores it, for logs; empty before `load`.
+        """Return the arrays of `Actor.weights`, and ``lstm``, for logs; empty before `load`.
 
         ``lstm`` has the input and recurrent weights of all gates; those of sigmoids are halved.
         """

@@ -427,7 +427,7 @@ class Sampler:
             self._scaler.returns[env_index] = 0.0
 
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
-        """Return the fragments that each `sample` fills, allocated once."""
+        """Return the fragments that each `sample` fills, enough for its steps; called once."""
         size = self.config.rollout_fragment_length
         rounds = self._steps // (size * self.config.num_envs_per_worker)
         return [self._new_fragment(size, spaces_) for _ in range(rounds)]

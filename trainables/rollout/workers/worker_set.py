@@ -188,8 +188,8 @@ class RemoteWorker:
     def apply(self, function: Callable[[RolloutWorker], T]) -> T:
         """Return ``function(worker)``, called in its process; see `WorkerSet.foreach_worker`.
 
-        Raises TrainableError if the function raised there or cannot be sent, ValueError if the
-        worker was left out since.
+        All workers of the set are asked, and the others do nothing. Raises TrainableError if the
+        function raised there or cannot be sent, ValueError if the worker was left out since.
         """
         index = self.index
 
