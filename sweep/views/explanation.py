@@ -46,8 +46,8 @@ def explain(sweep: Sweep, number: int) -> Data:
     """Return the data of `sweep explain`: decisions about a trial, relatives and present rank.
 
     ``decisions`` are those of `steps`; ``parent`` (None without one) and ``children`` are numbers
-    of trials; ``stands`` is the evidence of the rank, None if there is no rung to rank at.
-    Raises UsageError if there is no trial `number`.
+    of trials; ``stands`` is the evidence of the rank, None if there is no rung to rank at or the
+    sweep was read without curves. Raises UsageError if there is no trial `number`.
     """
     trial = overview.find_trial(sweep.history, sweep.folder.name, number)
     return {

@@ -40,7 +40,7 @@ def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
     """Return the HTML report of a sweep as one text.
 
     Args:
-        sweep: state of the sweep.
+        sweep: the sweep, read with its curves.
         now: current time in seconds since 1970.
         reload_s: seconds after which the page reloads itself; 0 for never.
 

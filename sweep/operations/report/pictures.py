@@ -43,7 +43,7 @@ def write(
     """Write a PNG file for each picture that has something to show; return their paths.
 
     Args:
-        sweep: state of the sweep.
+        sweep: the sweep, read with its curves.
         folder: created if necessary; existing files of these names are replaced.
         say: called with a message for each picture that matplotlib cannot draw.
         names: names in `PICTURES`; empty for all.
