@@ -78,7 +78,8 @@ class LaneReplay(ReplayBuffer):
     def to_arrays(self, places: int, features: int) -> Replay:
         """Return copies of the rows as the arrays of a program, which has room for `places` rows.
 
-        Unused places are zeros. `features` is the number of features of an observation.
+        Unused places are zeros. `features` is the number of features of an observation. Rows of
+        single steps get the discount `gamma`.
         """
         rows = np.zeros((places, width(features)), np.float32)
         if self._size:
@@ -129,7 +130,7 @@ class LaneDQN(LaneTrainer, DQN):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return setting → value for settings that are ``auto``, as DQN does.
+        """Return setting → value for settings that may be ``auto``, as `DQN.choose` does.
 
         ``native_vector_env`` is False, since the program has environments of its own. Raises
         ConfigError if a setting does not work with the environment of `inspection`.
@@ -137,10 +138,10 @@ class LaneDQN(LaneTrainer, DQN):
         return {**super().choose(settings, inspection), "native_vector_env": False}
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return name → part that checkpoints contain, as DQN does.
+        """Return the parts that checkpoints contain: ``replay``, ``target``, perhaps ``n_step``.
 
-        Of these, ``replay`` is a new `LaneReplay`, which the trainer's attribute `replay` becomes,
-        too.
+        They are those of `DQN.make_parts`, but ``replay`` is a new `LaneReplay`, which also becomes
+        the trainer's attribute `replay`.
         """
         parts, of = super().make_parts(), self.settings
         gamma = None if self.n_step else of.gamma
@@ -150,7 +151,10 @@ class LaneDQN(LaneTrainer, DQN):
 
     @classmethod
     def shape_of(cls, settings: Config) -> Shape:
-        """Return what must be compiled into the program of a trainer with these settings."""
+        """Return what must be compiled into the program of a trainer with these settings.
+
+        Raises ConfigError if programs do not have the environment.
+        """
         common = cls.common_shape(settings)
         hidden = len(common["hidden"])
         trunk = [f"trunk.dense.{index}" for index in range(hidden - 1)]
@@ -273,7 +277,7 @@ class LaneDQN(LaneTrainer, DQN):
         return found
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the state of policy, filters and parts, as every trainer does.
+        """Return the state of policy, filters, random streams and parts.
 
         If the replay's rows are in the program, they are copied from there, and dropped again
         afterwards.

@@ -45,7 +45,8 @@ class Shape(lanes.Shape):
     places: int
     """Maximum number of rows of the replay, C."""
     waiting: int
-    """Number of latest steps that are kept, as their n-step transitions may be incomplete, K."""
+    """Number of latest steps of each environment that are kept, as their n-step transitions may be
+    incomplete, K."""
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return name → shape of each array in the program.
@@ -88,40 +89,40 @@ class Settings(NamedTuple):
     """Settings of one trial of DQN that are constant over time; each ()."""
 
     gamma: Array
-    """Discount factor per step."""
+    """Discount factor per step, ()."""
     grad_clip: Array
-    """Maximum norm of the gradient; infinite without clipping."""
+    """Maximum norm of the gradient, (); infinite without clipping."""
     filter_clip: Array
-    """Bound of filtered observations, in standard deviations; infinite without clipping."""
+    """Bound of filtered observations, in standard deviations, (); infinite without clipping."""
     adam: Adam
-    """Settings of the optimiser."""
+    """Settings of the optimiser, each ()."""
     is_relu: Array
-    """True if units have the activation ``relu``, False for ``tanh``."""
+    """True if units have the activation ``relu``, False for ``tanh``, ()."""
     is_filtered: Array
-    """True if observations are normalised by their running mean and standard deviation."""
+    """True if observations are normalised by their running mean and standard deviation, ()."""
     is_double: Array
     """True if the learned network selects the next choice that the target network values (double
-    Q-learning)."""
+    Q-learning), ()."""
     n_step: Array
-    """Steps per transition, int32, at most K + 1."""
+    """Steps per transition, () int32, at most `Shape.waiting` + 1."""
     tau: Array
-    """Fraction by which the target network moves towards the learned one per update; 0 if it is
+    """Fraction by which the target network moves towards the learned one per update, (); 0 if it is
     copied at intervals."""
     capacity: Array
-    """Capacity of the replay in rows, int32, at most C."""
+    """Capacity of the replay in rows, () int32, at most `Shape.places`."""
 
 
 class Rates(NamedTuple):
     """Scheduled settings of one trial of DQN in each round of an iteration; each (R,)."""
 
     lr: Array
-    """Learning rate."""
+    """Learning rate, (R,)."""
     epsilon: Array
-    """Fraction of choices that are drawn uniformly."""
+    """Fraction of choices that are drawn uniformly, (R,)."""
     updates: Array
-    """Number of gradient steps, int32."""
+    """Number of gradient steps in each round, (R,) int32."""
     copies_target: Array
-    """True if the learned network is copied into the target network after the round."""
+    """True if the learned network is copied into the target network after the round, (R,)."""
 
 
 class Lane(NamedTuple):
@@ -149,11 +150,11 @@ class Outcome(NamedTuple):
     sums: Array
     """Sums of loss, mean value and gradient norm (`STATS`) over each round's updates, (R, 3)."""
     updates: Array
-    """Number of updates, (R,) int32."""
+    """Number of updates that each round began, (R,) int32."""
     finished: Finished
-    """Episodes that ended."""
+    """Episodes that ended in these rounds, arrays (R, T, N)."""
     is_finite: Array
-    """False if a loss or gradient was not finite, (); the weights from before that are kept."""
+    """False if any loss or gradient was not finite, (); such a step does not change the weights."""
 
 
 def values_of(shape: Shape, settings: Settings, weights: Weights, x: Array) -> Array:
@@ -178,24 +179,24 @@ class _Tick(NamedTuple):
     """One step of all environments; each (N, …)."""
 
     observations: Array
-    """Unfiltered observations."""
+    """Unfiltered observations, (N, D)."""
     actions: Array
-    """Choices taken, int32."""
+    """Choices taken, (N,) int32."""
     t: Array
-    """Index of the step in its episode, int32."""
+    """Index of the step in its episode, (N,) int32."""
     stepped: Stepped
-    """Outcome of the step."""
+    """Outcome of the step, each (N, …)."""
 
 
 class _Drawn(NamedTuple):
     """Random numbers of the steps of a round; each (T, N, …)."""
 
     shares: Array
-    """Uniform numbers from 0 to 1; a step explores if its number is below epsilon."""
+    """Uniform numbers in [0, 1), (T, N); a step explores if its number is below epsilon."""
     choices: Array
-    """Random choices, taken if a step explores."""
+    """Random choices, (T, N) int32, taken if a step explores."""
     begun: Array
-    """First states of the episodes that may begin."""
+    """First states of the episodes that may begin, (T, N, S)."""
 
 
 def _tick(
@@ -296,7 +297,7 @@ class _Learning(NamedTuple):
     learnt: OptimizerState
     """Weights and moments after these updates."""
     target: Weights
-    """Weights of the target network."""
+    """Weights of the target network after these updates."""
     sums: Array
     """Sums of loss, mean value and gradient norm over all updates so far, (3,)."""
     is_finite: Array

@@ -29,17 +29,17 @@ class Stepped(NamedTuple):
     """The outcome of one step of all environments; each (N, …)."""
 
     rewards: Array
-    """Rewards of the step."""
+    """Rewards of the step, (N,)."""
     following: Array
-    """Next observation; after the end of an episode its last one."""
+    """Next observation, (N, D); after the end of an episode its last one."""
     terminated: Array
-    """True where an episode ended by itself."""
+    """True where an episode ended by itself, (N,)."""
     truncated: Array
-    """True where an episode reached the limit of steps."""
+    """True where an episode reached the limit of steps, (N,)."""
     returns: Array
-    """Sum of rewards of an episode that ended; 0 elsewhere."""
+    """Sum of rewards of an episode that ended, (N,); 0 elsewhere."""
     lengths: Array
-    """int32 length of an episode that ended; 0 elsewhere."""
+    """Length of an episode that ended, (N,) int32; 0 elsewhere."""
 
 
 def step(

@@ -58,11 +58,11 @@ class Settings(Protocol):
 
     @property
     def is_filtered(self) -> Array:
-        """True if observations are normalised by their running mean and standard deviation."""
+        """True if observations are normalised by their running mean and standard deviation, ()."""
 
     @property
     def filter_clip(self) -> Array:
-        """Bound of filtered observations, in standard deviations; infinite without clipping."""
+        """Bound of filtered observations, in standard deviations, (); infinite without clipping."""
 
 
 def count_and_filter(
@@ -92,11 +92,11 @@ class RewardSettings(Protocol):
 
     @property
     def gamma(self) -> Array:
-        """Discount factor per step."""
+        """Discount factor per step, ()."""
 
     @property
     def normalize_rewards(self) -> Array:
-        """True if rewards are divided by the standard deviation of the discounted return."""
+        """True if rewards are divided by the standard deviation of the discounted return, ()."""
 
 
 def scale_rewards(
@@ -125,7 +125,7 @@ def scale_rewards(
 def as_counted(observed: Any, shape: tuple[int, ...]) -> RunningStatistics:
     """Return the statistics of a filter of rows of this shape, (D,) or (), as the program's arrays.
 
-    They are those of no rows (count and mean 0, variance 1) if `observed` is no `MeanStdFilter`.
+    Without rows, or if `observed` is no `MeanStdFilter`, count and mean are 0 and the variance 1.
     """
     if not isinstance(observed, MeanStdFilter) or not observed.row_count:
         return RunningStatistics(

@@ -160,7 +160,7 @@ _KINDS = {bool: np.bool_, int: np.int32, float: np.float32}
 
 
 def as_arrays(settings: Tree) -> Tree:
-    """Return a tree of bools, ints and floats as arrays () of bool, int32 and float32.
+    """Return a tree of bools, ints and floats as numpy arrays () of bool, int32 and float32.
 
     Raises KeyError for a value of another type.
     """

@@ -17,38 +17,38 @@ class Step(NamedTuple):
     """Consecutive steps of N environments; each (T, N, …)."""
 
     observations: Array
-    """Observations before the steps."""
+    """Observations before the steps, (T, N, D)."""
     actions: Array
-    """Choices taken, int32."""
+    """Choices taken, (T, N) int32."""
     rewards: Array
-    """Rewards of the steps."""
+    """Rewards of the steps, (T, N)."""
     new_obs: Array
-    """Observations after the steps."""
+    """Observations after the steps, (T, N, D)."""
     terminated: Array
-    """True where the episode ended by itself."""
+    """True where the episode ended by itself, (T, N)."""
     truncated: Array
-    """True where the episode was cut off."""
+    """True where the episode was cut off, (T, N)."""
     t: Array
-    """Index of the step in its episode, int32."""
+    """Index of the step in its episode, (T, N) int32; `NO_STEP` in a row without a step."""
     held: Array
-    """True if the transition that begins at the step has not been returned yet."""
+    """True if the transition that begins at the step has not been returned yet, (T, N)."""
 
 
 class Transition(NamedTuple):
     """Transitions over one or more steps, as a replay stores them; each (…,) or (…, D)."""
 
     observations: Array
-    """Observations before the first step."""
+    """Observations before the first step, (…, D)."""
     actions: Array
-    """Choices taken in the first step, int32."""
+    """Choices taken in the first step, (…,) int32."""
     rewards: Array
-    """Discounted sums of rewards."""
+    """Discounted sums of rewards, (…,)."""
     new_obs: Array
-    """Observations after the last step."""
+    """Observations after the last step, (…, D)."""
     terminated: Array
-    """True if the episode ended by itself in the last step."""
+    """True if the episode ended by itself in the last step, (…,)."""
     discounts: Array
-    """Factors of the value of `new_obs`, unless the episode terminated there."""
+    """Discount to the power of the number of steps, (…,), for the value of `new_obs`."""
 
 
 def no_steps(count: int, num_envs: int, features: int) -> Step:

@@ -12,13 +12,13 @@ class Adam(NamedTuple):
     """The optimiser's settings; each ()."""
 
     beta1: Array
-    """Decay of the first moments."""
+    """Decay of the first moments, ()."""
     beta2: Array
-    """Decay of the second moments."""
+    """Decay of the second moments, ()."""
     eps: Array
-    """Number added to the root of the second moments."""
+    """Number added to the root of the second moments, ()."""
     weight_decay: Array
-    """Fraction of each weight that is added to its gradient."""
+    """Fraction of each weight that is added to its gradient, ()."""
 
 
 class OptimizerState(NamedTuple):

@@ -54,7 +54,7 @@ class LanePPO(LaneTrainer, PPO):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return setting → value for settings that are ``auto``, as PPO does.
+        """Return setting → value for settings that may be ``auto``, as `ActorCriticTrainer.choose`.
 
         The learner is ``fused``, and ``native_vector_env`` False. Raises ConfigError if a setting
         does not work with the environment of `inspection`.
@@ -69,7 +69,10 @@ class LanePPO(LaneTrainer, PPO):
 
     @classmethod
     def shape_of(cls, settings: Config) -> Shape:
-        """Return what must be compiled into the program of a trainer with these settings."""
+        """Return what must be compiled into the program of a trainer with these settings.
+
+        Raises ConfigError if programs do not have the environment.
+        """
         return Shape(
             **cls.common_shape(settings),
             minibatch=min(settings.minibatch_size, settings.fragment_size),

@@ -60,9 +60,10 @@ class Shape(lanes.Shape):
         return self.num_envs, inputs, outputs
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Return name → shape of each learned array.
+        """Return name → shape of each learned array: weights and biases of `layers`, ``log_std``.
 
-        ``log_std`` is (H, A); noise that does not follow the state has its deviations in row 0.
+        ``log_std`` is (H, A), and absent for discrete actions; noise that does not follow the state
+        has its deviations in row 0.
         """
         found = weight_shapes(self.layers())
         return found if self.make_env().choices else {**found, "log_std": self.noise_shape[1:]}
@@ -112,50 +113,50 @@ class Settings(NamedTuple):
     """Settings of one trial of PPO that are constant over time; each ()."""
 
     gamma: Array
-    """Discount factor per step."""
+    """Discount factor per step, ()."""
     lambda_: Array
-    """Parameter λ of generalised advantage estimation."""
+    """Parameter λ of generalised advantage estimation, ()."""
     vf_loss_coeff: Array
-    """Weight of the value loss."""
+    """Weight of the value loss, ()."""
     vf_clip: Array
-    """Maximum change of a value since sampling, in the value loss; infinite without clipping."""
+    """Maximum change of a value since sampling in the value loss, (); infinite without clipping."""
     grad_clip: Array
-    """Maximum norm of the gradient; infinite without clipping."""
+    """Maximum norm of the gradient, (); infinite without clipping."""
     target_kl: Array
-    """Mean KL divergence of an epoch above which a round ends; infinite for no limit."""
+    """Mean KL divergence of an epoch above which a round ends, (); infinite for no limit."""
     epochs: Array
-    """Maximum number of epochs per round, int32."""
+    """Maximum number of epochs per round, () int32."""
     normalize_advantages: Array
-    """True if each minibatch's advantages are scaled to mean 0 and standard deviation 1.
+    """True if each minibatch's advantages are scaled to mean 0 and standard deviation 1, ().
 
     In minibatches of fewer than `LEAST_ROWS` rows they are scaled by those of the whole batch.
     """
     filter_clip: Array
-    """Bound of filtered observations, in standard deviations; infinite without clipping."""
+    """Bound of filtered observations, in standard deviations, (); infinite without clipping."""
     adam: Adam
-    """Settings of the optimiser."""
+    """Settings of the optimiser, each ()."""
     is_relu: Array
-    """True if units have the activation ``relu``, False for ``tanh``."""
+    """True if units have the activation ``relu``, False for ``tanh``, ()."""
     is_filtered: Array
-    """True if observations are normalised by their running mean and standard deviation."""
+    """True if observations are normalised by their running mean and standard deviation, ()."""
     normalize_rewards: Array
-    """True if rewards are divided by the standard deviation of the discounted return."""
+    """True if rewards are divided by the standard deviation of the discounted return, ()."""
     noise_follows_state: Array
-    """True if the noise of real-valued actions is a function of the state (gSDE; Raffin et al.
+    """True if the noise of real-valued actions is a function of the state, () (gSDE; Raffin et al.
     2021)."""
     noise_steps: Array
-    """Steps after which state-dependent noise is redrawn, int32."""
+    """Steps after which state-dependent noise is redrawn, () int32."""
 
 
 class Rates(NamedTuple):
     """Scheduled settings of one trial of PPO in each round of an iteration; each (R,)."""
 
     lr: Array
-    """Learning rate."""
+    """Learning rate, (R,)."""
     clip: Array
-    """Clipping range of the probability ratio."""
+    """Clipping range of the probability ratio, (R,)."""
     entropy: Array
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus, (R,)."""
 
 
 class Lane(NamedTuple):
@@ -189,9 +190,9 @@ class Outcome(NamedTuple):
     """Fraction of the returns' variance that is explained by the values, (R,); NaN if all returns
     are equal."""
     finished: Finished
-    """Episodes that ended."""
+    """Episodes that ended in these rounds, arrays (R, T, N)."""
     is_finite: Array
-    """False if a loss or gradient was not finite, (); the weights from before that are kept."""
+    """False if any loss or gradient was not finite, (); such a step does not change the weights."""
 
 
 class _Row(NamedTuple):
@@ -258,7 +259,7 @@ def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tu
     """Return log-probabilities (…,) and entropies (…,) of actions with state-dependent noise.
 
     `head` (…, A) are the means, `units` (…, H) the hidden units, `log_std` (H, A) the log standard
-    deviations of the noise matrices.
+    deviations of the noise matrices. The variance has no gradient for `units`.
     """
     # No gradient flows from the noise to the units, which serve the means.
     variance = lax.stop_gradient(units) ** 2 @ jnp.exp(2 * log_std) + LEAST_VARIANCE
@@ -291,15 +292,15 @@ class _Tick(NamedTuple):
     """One step of all environments; each (N, …)."""
 
     observations: Array
-    """Filtered observations before the step."""
+    """Filtered observations before the step, (N, D)."""
     actions: Array
-    """Actions as the policy chose them."""
+    """Actions as the policy chose them, (N,) or (N, A)."""
     logp: Array
-    """Log-probabilities of the actions."""
+    """Log-probabilities of the actions, (N,)."""
     values: Array
-    """Values of the observations."""
+    """Values of the observations, (N,)."""
     stepped: Stepped
-    """Outcome of the step, with filtered observations and scaled rewards."""
+    """Outcome of the step, each (N, …), with filtered observations and scaled rewards."""
 
 
 class _Running(NamedTuple):
@@ -328,7 +329,7 @@ def _tick(
 
     Observations and rewards are added to the statistics of the filters. `drawn` are noise (N, A) of
     the actions, first states (N, S) of the episodes that may begin, and a random key for
-    state-dependent noise.
+    state-dependent noise, of which the matrices are redrawn every `settings.noise_steps` steps.
     """
     env, (noise, begun, key) = shape.make_env(), drawn
     counted, x = count_and_filter(
@@ -406,7 +407,7 @@ def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple
 
 
 def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _Row:
-    """Return the B rows of T steps `ticks`, with advantages and value targets (GAE)."""
+    """Return the B rows of T steps `ticks`, step after step, with GAE's advantages and returns."""
     stepped = ticks.stepped
     last = _value(shape, settings, weights, stepped.following[-1])
 

@@ -24,7 +24,7 @@ class Replay(NamedTuple):
 
 
 def width(features: int) -> int:
-    """Return the length of a packed row for observations of `features` numbers."""
+    """Return the length of a packed row for observations of D = `features` numbers: 2 D + 4."""
     return 2 * features + 4
 
 

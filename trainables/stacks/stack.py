@@ -268,7 +268,7 @@ def _put(every: Any, place: int, entry: Any) -> Any:
 
 
 def _repeated(tree: Any, count: int) -> Any:
-    """Return a tree of arrays repeated `count` times along a new axis 0."""
+    """Return a tree of arrays as numpy arrays, repeated `count` times along a new axis 0."""
     return jax.tree.map(lambda own: np.repeat(np.asarray(own)[None], count, axis=0), tree)
 
 

@@ -136,7 +136,10 @@ class LaneTrainer(Trainer):
     @classmethod
     @abstractmethod
     def shape_of(cls, settings: Any) -> Shape:
-        """Return what must be compiled into the program of a trainer with these settings."""
+        """Return what must be compiled into the program of a trainer with these settings.
+
+        Raises ConfigError if programs do not have the environment.
+        """
 
     @property
     @abstractmethod
@@ -483,7 +486,7 @@ class LaneTrainer(Trainer):
     def evaluate(self) -> dict[str, Any]:
         """Play `evaluation_num_episodes` new episodes, and return their statistics.
 
-        They are played in the program if `evaluation_shape` is not None, else as by every trainer.
+        They are played in the program if `evaluation_shape` is not None, else as by `Trainer`.
         Episodes that were played ahead, by `train_together`, are used once and dropped.
         """
         if self.evaluation_shape is None:
@@ -544,7 +547,7 @@ class LaneTrainer(Trainer):
         return super().get_state()
 
     def cleanup(self) -> None:
-        """Free the trainer's place in the stack, if it has one, and clean up as every trainer.
+        """Free the trainer's place in the stack, if it has one; then do as `Collector.cleanup`.
 
         State that was not copied from the program is lost.
         """
