@@ -122,7 +122,10 @@ def _validate_agents(agents: Any) -> Any:
 
 
 def _check_keys(agents: Mapping[str, Any]) -> None:
-    """Raise ValueError for an unknown key of ``multiagent``, or an unsupported value of RLlib's."""
+    """Raise ValueError for an unknown key of ``multiagent``, or a value that is not supported.
+
+    ``observation_fn`` and the keys of `_ONE_VALUE` may only have RLlib's default.
+    """
     read = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by")
     known = (*read, "observation_fn", *_ONE_VALUE)
     for key in agents:

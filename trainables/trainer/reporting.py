@@ -46,7 +46,7 @@ class RecordingConfig(Section):
 
 
 class EpisodeRecord:
-    """Appends finished episodes to ``episodes.jsonl``, if the settings say so.
+    """Appends finished episodes to ``episodes.jsonl``, if ``monitor`` is set.
 
     Args:
         folder: function that returns the file's folder.
@@ -134,7 +134,10 @@ class Reporter:
         self._pieces: list[list[Trajectory]] = []
 
     def begin(self) -> None:
-        """Start the writer of experience (``output``), once there are workers."""
+        """Make the writer of experience, if ``output`` is set; called once there are workers.
+
+        Raises ConfigError if a user's class or function makes no writer.
+        """
         self._output.begin()
 
     def begin_with_new_workers(self) -> None:
@@ -145,7 +148,7 @@ class Reporter:
         """Write episodes and experience of new samples, before anything is learnt from them.
 
         Begins a round of the log, and keeps the samples' trajectories for the round's call of
-        `postprocessed`.
+        `postprocessed`. Raises StoredDataError if the disk refuses experience.
         """
         self.log.begin_round()
         self._pieces = [pieces for one in samples for pieces in one.trajectories]
@@ -185,7 +188,10 @@ class Reporter:
         self.log("training output", learner)
 
     def train_result(self, trainer: Any, result: dict[str, Any]) -> None:
-        """Call `on_train_result`, if there is one, with a complete result, which it may change."""
+        """Call `on_train_result`, if there is one, with a complete result, which it may change.
+
+        Raises CallbackError if it raises.
+        """
         if self.calls:
             self.calls("on_train_result", trainer=trainer, result=result)
 

@@ -199,7 +199,8 @@ class Trainer(TrainingLoop):
         """Return name → action, for raw observations by name, as `compute_action` does for one.
 
         For a policy with a memory each observation begins an episode; `Policy.compute_actions`
-        takes states. `explore` is True to draw actions, False for the best ones.
+        takes states. `explore` is True to draw actions, False for the best ones. Without
+        observations the dict is empty.
         """
         if not observations:
             return {}

@@ -466,8 +466,8 @@ class Collector(Algorithm):
     def _adopt_level(self) -> None:
         """Create the workers anew if the checkpoint's trainer saved environments in another way.
 
-        How exactly they can be saved was measured there, or is measured now if it is unknown. Sets
-        `environment`, `level` and what the trainer remembers.
+        How exactly they can be saved was measured there (`context.remembered`), or is measured now.
+        Sets `environment`, `level` and what `remembers` returns.
         """
         settings, context = self.settings, self.context
         mine = self._remembered
@@ -559,7 +559,7 @@ class Collector(Algorithm):
         return filtered
 
     def filter_states(self) -> dict[str, Any]:
-        """Return filter → its state, by the filters' names in a worker."""
+        """Return the states of filters by name: ``observation``, and ``reward`` if normalised."""
         return filters_.get_state(self.filters)
 
     def end_round(self, samples: Sequence[Sample]) -> None:

@@ -96,7 +96,7 @@ class TrainingLoop(Collector):
         return blas_threads(self.settings.resources.threads[0])
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
-        """Return the result with ``config`` (the given settings) and the keys of every trainable.
+        """Return the result with ``config`` (the given settings) and the keys of every result.
 
         Its media are written as files, and ``on_train_result`` is called with it. `elapsed` is the
         duration of the iteration in seconds.
@@ -140,7 +140,7 @@ class TrainingLoop(Collector):
         """Do nothing; called before each evaluation, for algorithms to override."""
 
     def _run_evaluation(self, iteration: int) -> dict[str, Any]:
-        """Evaluate, record videos if so set, and return the entries for the result.
+        """Evaluate, record videos if ``record_env`` says so, and return the entries for the result.
 
         Calls `_before_evaluate` and `_evaluate`, which algorithms may override. The global random
         streams are not changed.
@@ -247,9 +247,8 @@ class TrainingLoop(Collector):
         """Restore the state that `save_checkpoint` returned.
 
         Settings that were ``auto`` get the values that they had in it. Sets `inexact`, with a
-        warning if this machine rounds differently. Workers are created anew
-        if the checkpoint has none, or its trainer saved environments in another way. All workers
-        are sent the weights.
+        warning if this machine rounds differently. Workers are created anew if the checkpoint has
+        none, or its trainer saved environments in another way. All workers are sent the weights.
 
         Raises:
             ConfigError: it was saved with other filters, or by workers of another kind or number.

@@ -160,6 +160,7 @@ class Policy:
     def export_model(self, export_dir: str) -> str:
         """Write ``policy.onnx``, checked on observations from training; returns its path.
 
-        Makes the folder. Raises ExportError if the policy cannot be written so.
+        Makes the folder. Raises ExportError if the policy cannot be written so, or the file acts
+        differently.
         """
         return self._trainer.export_model("onnx", export_dir)["onnx"]

@@ -368,7 +368,7 @@ class ActorCriticTrainer(Trainer):
         return found.name if found else NO_KERNEL
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
-        """Build the trainer's parts, as the base class.
+        """Build everything that `Collector._build` builds.
 
         Logs a warning if an environment that calls the trainer gets actions that are not scaled to
         its bounds.
@@ -402,10 +402,10 @@ class ActorCriticTrainer(Trainer):
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the data of a checkpoint, as every trainer.
+        """Return the data of `TrainingLoop.save_checkpoint`.
 
-        If ``learner`` is compiled, they include the kernel's name, as other kernels round
-        differently.
+        If ``learner`` is compiled, they have the kernel's name as ``kernel``, since other kernels
+        round differently.
         """
         saved = super().save_checkpoint(checkpoint_dir)
         return {**saved, "kernel": self.kernel} if self.settings.learner == COMPILED else saved

@@ -85,7 +85,10 @@ class PolicyGradientTrainer(ActorCriticTrainer):
 
 
 def fused_options(settings: PolicyGradientConfig) -> fused.Loss:
-    """Return the loss of these settings as options of the numpy learner."""
+    """Return the loss of these settings, without their schedules, as options for numpy.
+
+    Neither ratios nor values are clipped.
+    """
     return fused.Loss(
         clip_param=None,
         vf_clip_param=None,

@@ -82,8 +82,8 @@ def spaces_of(
 ) -> dict[str, EnvSpaces]:
     """Return policy → the spaces of its agents.
 
-    A policy that the mapping gives to no agent has the spaces that the settings give, or else those
-    that all agents have.
+    The mapping is asked once for each agent. A policy that it gives to none has the spaces that the
+    settings give, or else those that all agents have.
 
     Args:
         like: policy → agent whose spaces the policy has, for policies whose agents are not found by

@@ -682,7 +682,10 @@ class MultiAgentTrainer(Trainer):
         return {}
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
-        """Write each policy to its own folder in `export_dir`; return ``policy/format`` → path."""
+        """Write each policy to its own folder in `export_dir`; return ``policy/format`` → path.
+
+        The errors are those of `Trainer._export_model`.
+        """
         written: dict[str, str] = {}
         for pid, member in self.members.items():
             paths = member._export_model(export_formats, str(Path(export_dir) / pid))
