@@ -46,7 +46,10 @@ def source_name(source: str | Maker) -> str:
 
 
 def is_user_defined(source: str) -> bool:
-    """Return whether a value of ``input`` or ``output`` is the path of a class or function."""
+    """Return whether a value of ``input`` or ``output`` has the form ``package.module:Name``.
+
+    A data set ``minari:NAME`` has not.
+    """
     return bool(PATH_OF_CLASS.fullmatch(source)) and not source.startswith(MINARI)
 
 
@@ -155,12 +158,12 @@ class OfflineConfig(Section):
 
     @property
     def has_own_reader(self) -> bool:
-        """True if ``input`` names a user-defined reader."""
+        """True if ``input`` is or names a user-defined reader, perhaps among other sources."""
         return callable(self.input) or any(map(is_user_defined, self.sources))
 
     @property
     def has_own_writer(self) -> bool:
-        """True if ``output`` names a user-defined writer, which receives the samples."""
+        """True if ``output`` is or names a user-defined writer, which receives the samples."""
         return callable(self.output) or is_user_defined(self.output or "")
 
     @property
@@ -187,7 +190,7 @@ class IOContext:
     offline: OfflineConfig
     """Settings of reading and writing experience."""
     folder: Callable[[], str]
-    """Function that makes the trial's folder if necessary, and returns its path."""
+    """Function that returns the path of the trial's folder, which need not exist yet."""
     seed: int
     """Seed of random streams: the trial's, or one derived from it for workers that are made anew
     after a restore."""
@@ -200,7 +203,7 @@ class IOContext:
 
     @property
     def log_dir(self) -> str:
-        """The trial's folder, which is made if necessary."""
+        """Path of the trial's folder, which need not exist yet."""
         return self.folder()
 
     @property

@@ -26,8 +26,9 @@ def add_following(columns: dict[str, Array], is_multi_agent: bool) -> None:
 
     Checked `columns` are changed in place; they have at least ``obs``, ``terminateds`` and
     ``truncateds``. Without ``new_obs``, rows that are not terminated and not followed by the next
-    row are removed, since the observation after them is not known. If no column shows the order of
-    rows, and not all are terminated, ``has_next`` is False and ``new_obs`` is not added.
+    row are removed, since the observation after them is not known. If there is no column of
+    `IN_ORDER`, such as ``t``, ``has_next`` is False, and ``new_obs`` is added only if all rows are
+    terminated.
     `is_multi_agent` is True if an agent may not act in every step of its episode.
     """
     columns["has_next"] = np.concatenate([_follows(columns, is_multi_agent), [False]])
@@ -43,8 +44,8 @@ def add_following(columns: dict[str, Array], is_multi_agent: bool) -> None:
 def _follows(columns: Mapping[str, Array], is_multi_agent: bool) -> NDArray[np.bool_]:
     """Return flags (R - 1,), True where the next row is the next step of the same episode.
 
-    It is judged by the numbers of episode, agent and step, and by the observations. All are False
-    if no column shows the order of rows.
+    It is judged by the numbers of episode, agent, unroll and step, and by the observations, as far
+    as there are such columns. All are False if there is no column of `IN_ORDER`.
     """
     follows = ~(columns["terminateds"] | columns["truncateds"])[:-1]
     if not _in_order(columns):
@@ -66,7 +67,7 @@ def _follows(columns: Mapping[str, Array], is_multi_agent: bool) -> NDArray[np.b
 
 
 def _in_order(columns: Mapping[str, Array]) -> bool:
-    """Return whether the columns show which row follows which: step numbers and the like."""
+    """Return whether there is a column that shows the order of rows, one of `IN_ORDER`."""
     return any(name in columns for name in IN_ORDER)
 
 

@@ -56,7 +56,8 @@ class OwnReader(InputReader):
     def next(self) -> Batch:
         """Call the user's reader until a batch has a row, and return that, checked.
 
-        Raises StoredDataError if a batch does not fit the spaces, or too many are empty.
+        Raises StoredDataError if a batch does not fit the spaces, or `MOST_WITHOUT_ROWS` in a row
+        have none.
         """
         try:
             for _ in range(MOST_WITHOUT_ROWS):

@@ -205,9 +205,10 @@ class ReadingWorkers(WorkerSet):
         return len(batch["obs"])
 
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
-        """Return read batches as one sample, as a worker would return it.
+        """Return read batches as one sample, marked with `was_read`.
 
-        `source` is for errors.
+        Its episodes are those that ended in a user-defined reader's samples. `source` is for
+        errors.
         """
         read = {**self._sample_fields(batches, source), "episodes": self._episodes()}
         return Sample(**read, index=self._index, was_read=True)

@@ -135,7 +135,7 @@ class JsonWriter(OutputWriter):
 
     @property
     def first_episode(self) -> int:  # type: ignore[override]  # that of the series now
-        """First number of the block of episode numbers that belongs to this series of files."""
+        """First number of this series' block of episode numbers: `BLOCK` for each series before."""
         return self._nth * BLOCK
 
     def write(self, batch: Batch) -> None:
@@ -304,7 +304,7 @@ class JsonWriter(OutputWriter):
         return file
 
     def _next_file(self) -> None:
-        """Make the next file of the series the current one; it is opened later."""
+        """Make the next file of the series the current one, with 0 bytes; it is opened later."""
         self._place, self._bytes, self._last = (self._place[0], self._place[1] + 1), 0, (0, 0)
 
     def _close(self, sync: bool = False) -> None:
@@ -323,7 +323,7 @@ class JsonWriter(OutputWriter):
         return {"type": "MultiAgentBatch", "count": batch["count"], "policy_batches": by_policy}
 
     def _columns(self, columns: Columns) -> dict[str, Any]:
-        """Return columns as nested lists, or as packed text where the settings say so."""
+        """Return columns as nested lists, those of ``output_compress_columns`` as packed text."""
         return {
             name: pack(column) if name in self._packed else column.tolist()
             for name, column in columns.items()
@@ -480,7 +480,9 @@ class Output:
 def _make_writer(context: IOContext, trial: TrialContext) -> OutputWriter:
     """Make the writer that the setting ``output`` names: a user's, or a `JsonWriter`.
 
-    Raises ConfigError if a user's class or function makes no writer.
+    The latter writes to ``output`` in the trial's folder for ``logdir``, else to the named folder,
+    in a sweep to ``<sweep>/<trial>`` in it. Raises ConfigError if a user's class or function makes
+    no writer.
     """
     given = context.offline.output
     if context.offline.has_own_writer:
