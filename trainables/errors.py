@@ -142,7 +142,7 @@ class CorruptCheckpoint(CheckpointError):
 
 
 class WrongFormat(CheckpointError):
-    """The checkpoint was written by another program or by a newer version."""
+    """The checkpoint was written by another program, by a newer version, or for another class."""
 
 
 class UnreadableCheckpoint(CheckpointError):

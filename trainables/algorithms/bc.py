@@ -60,7 +60,7 @@ class BC(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for wrong settings.
+        """Raise ConfigError for settings that do not work together, or not with BC.
 
         Among these are sampled experience, which BC would imitate, and an LSTM.
         """

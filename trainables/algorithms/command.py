@@ -414,7 +414,7 @@ _WORDS = frozenset({"true", "false", "null", "none", "nan", "inf", "yes", "no", 
 
 
 def _quoted(value: Any) -> str:
-    """Return a value as text for Hydra's overrides, in quotes where Hydra needs them."""
+    """Return a value for Hydra's overrides: text, quoted where Hydra needs it, else JSON."""
     if not isinstance(value, str):
         return json.dumps(value)
     if _BARE.fullmatch(value) and value.lower() not in _WORDS:
@@ -439,7 +439,10 @@ def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
 
 
 def _named_numbers(match: re.Match[str] | None) -> dict[str, Any] | None:
-    """Return name → number of the groups of a match that are numbers; None if there are none."""
+    """Return name → number of the groups of a match that are numbers; None if there are none.
+
+    Groups of digits alone are ints, others floats, perhaps NaN or infinite.
+    """
     numbers: dict[str, Any] = {}
     for name, text in (match.groupdict() if match else {}).items():
         with contextlib.suppress(ValueError):  # a group that is not a number, or absent

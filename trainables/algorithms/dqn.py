@@ -155,7 +155,11 @@ def _check_module(settings: Config) -> None:
 
 
 def _check_read(settings: Config) -> None:
-    """Raise ConfigError for a setting that was changed, but has no effect with the others."""
+    """Raise ConfigError for a setting that was changed, but has no effect with the others.
+
+    They are settings of noise, atoms and priorities that are switched off, and
+    ``target_network_update_freq`` with ``tau``.
+    """
     flat, usual = flatten(settings), defaults(Config)
     for is_read, needed, keys in (
         (settings.noisy, "noisy: true", ("sigma0",)),
@@ -207,9 +211,9 @@ class DQN(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for wrong settings.
+        """Raise ConfigError for settings that do not work together, or not with DQN.
 
-        Among these are those of replay, ``n_step``, atoms, exploration and model.
+        DQN itself checks replay, ``n_step``, atoms, exploration, an LSTM and a user's module.
         """
         super().validate_config(settings)
         if not isinstance(settings, Config):
@@ -251,7 +255,7 @@ class DQN(Trainer):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return the values of settings that are ``auto``, chosen for this environment.
+        """Return setting → value for settings that may be ``auto``, chosen for this environment.
 
         The learner is fused (in numpy) unless a setting needs torch. A user's module is imported
         and tried.
@@ -351,10 +355,11 @@ class DQN(Trainer):
         return build_q_policy(networks, *arguments)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """Return name → object with a state: replay, target network, and the n-step transitions.
+        """Make the parts that checkpoints contain: ``replay``, ``target`` and perhaps ``n_step``.
 
-        The last one only if ``n_step`` is above 1. Checkpoints include these states. Sets `replay`,
-        `target`, a copy of the network, and `n_step`, None for single steps.
+        The last one only if ``n_step`` is above 1. Sets the attributes `replay`, prioritised with
+        ``prioritized_replay``, `target`, a copy of the network, and `n_step`, None for single
+        steps.
         """
         from trainables.policies.q.networks import Target
 
@@ -425,7 +430,8 @@ class DQN(Trainer):
     def load_trained(self, key: str, path: str, name: str) -> None:
         """Load weights and filter of a trained policy from `path`, also into the target network.
 
-        `key` is the setting that names the path, `name` the policy's name there.
+        `key` is the setting that names the path, `name` the policy's name there. Raises
+        ConfigError if there is no such policy, or it does not fit; nothing is changed then.
         """
         super().load_trained(key, path, name)
         self.target.update_targets(1.0)
@@ -507,8 +513,8 @@ class DQN(Trainer):
         """Return loss, absolute temporal difference and Q-value of each of the rows (B, …).
 
         The rows' observations are filtered. Targets come from the target network, without a
-        gradient. Noisy layers get drawn noise. With ``cql_alpha`` the loss includes the
-        conservative penalty.
+        gradient, discounted by the column ``discounts`` if there is one, else by ``gamma``. Noisy
+        layers get drawn noise. With ``cql_alpha`` the loss includes the conservative penalty.
         """
         import torch
 

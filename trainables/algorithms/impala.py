@@ -77,7 +77,10 @@ class Config(PolicyGradientConfig):
 
     @property
     def clock_settings(self) -> tuple[str, ...]:
-        """Names of settings that make results depend on timing, such as the number of workers."""
+        """Keys of settings by which a clock influences training.
+
+        They are those of every trainer, and ``num_workers`` if `samples_on`.
+        """
         return (*super().clock_settings, *(("num_workers",) if self.samples_on else ()))
 
 
@@ -91,7 +94,10 @@ class IMPALA(PolicyGradientTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for wrong settings, also ``sample_async``, or c_bar above rho_bar."""
+        """Raise ConfigError for settings that do not work together, or not with IMPALA.
+
+        The latter are ``sample_async``, and ``c_bar`` above ``rho_bar`` or without a bound.
+        """
         super().validate_config(settings)
         if settings.sampling.sample_async:
             hint = "num_workers: 1, or more, sample while the trainer learns"

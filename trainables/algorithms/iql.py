@@ -96,8 +96,8 @@ class IQL(OffPolicyTrainer):
     def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Scalar]:
         """Make one gradient step of all networks on filtered rows (B, …), and move the targets.
 
-        Returns statistics: the parts of `loss`, and the critics' norm of the gradient. Raises
-        NotFiniteError if loss or gradient is NaN or infinite.
+        Returns ``value_loss``, ``policy_loss``, ``critic_loss``, ``mean_q``, ``mean_weight`` and
+        ``critic_grad_norm``. Raises NotFiniteError if loss or gradient is NaN or infinite.
         """
         import torch
 
@@ -125,7 +125,7 @@ class IQL(OffPolicyTrainer):
     def _losses(
         self,
     ) -> "Callable[[IQLNetworks, Mapping[str, Tensor], Config], tuple[Tensor, Tensor]]":
-        """Function `losses`, compiled by torch if the settings say so."""
+        """Function `losses`, compiled by torch if ``learner_compile`` is set."""
         return compile_loss(losses) if self.settings.learner_compile else losses
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:

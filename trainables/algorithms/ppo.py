@@ -120,7 +120,7 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for wrong settings.
+        """Raise ConfigError for settings that do not work together, or not with PPO.
 
         With ``data_parallel``, also for minibatches of fewer rows than workers, and schedules of
         the loss.
@@ -143,7 +143,7 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
-        """Return the name of the setting that limits the rows of a gradient step, and the limit."""
+        """Return (``sgd_minibatch_size``, maximum number of rows of a gradient step)."""
         most = settings.minibatch_size if isinstance(settings, Config) else settings.batch_size
         return "sgd_minibatch_size", most
 

@@ -97,7 +97,10 @@ class SAC(OffPolicyTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for wrong settings, also a target entropy with a fixed temperature."""
+        """Raise ConfigError for settings that do not work together.
+
+        Also for a ``target_entropy`` with ``learn_alpha: false``.
+        """
         super().validate_config(settings)
         if not isinstance(settings, Config) or settings.learn_alpha:
             return
@@ -189,15 +192,15 @@ class SAC(OffPolicyTrainer):
         """Make one update in a form that a CUDA graph can capture.
 
         `inputs` are those of `TorchLosses.inputs`, and the learning rates `RATES` as tensors.
-        Returns statistics.
+        Returns the statistics of `update`.
         """
         self._torch_losses.take(inputs)
         return self._step({}, *(inputs[name] for name in RATES))
 
     def _step(self, rows: Rows, critic_rate: Scalar, rate: Scalar) -> dict[str, Scalar]:
-        """Make one update on the batch that the losses were given by `begin`; return statistics.
+        """Make one update on the batch that the losses were given by `begin` or `take`.
 
-        It moves the target critics, too.
+        It moves the target critics, too. Returns the statistics of `update`.
 
         Args:
             rows: that batch, for losses in numpy.
@@ -273,11 +276,11 @@ class TorchLosses:
             self._batch |= dict(zip(("noise", "next_noise"), both, strict=True))
 
     def critics(self, rows: Rows) -> tuple[Scalar, Scalar]:
-        """Compute the gradient of the critics for the batch of `begin` or `take`.
+        """Compute the critics' gradient for the batch of `begin` or `take`; store it in the policy.
 
-        `rows` are ignored.
+        `rows` are ignored. `TwinsPolicy.descend` then takes the step.
 
-        Returns half the squared errors of both critics, averaged over rows; and their mean value.
+        Returns the sum of both critics' halved mean squared errors, and their mean value.
         """
         with self.policy.autocast():
             loss, q = self._critic_loss(self.policy.model, self._batch, self.gamma)
@@ -285,9 +288,10 @@ class TorchLosses:
         return loss.detach(), q
 
     def actor(self) -> Scalar:
-        """Compute the gradient of the actor's loss, the mean of alpha log p - min Q.
+        """Compute the gradient of the actor's loss, and store it in the policy for `descend`.
 
-        Return the loss, and set `entropy`. It uses the batch of `begin` or `take`.
+        Return the loss, the mean of alpha log p - min Q, and set `entropy`. It uses the batch of
+        `begin` or `take`.
         """
         with self.policy.autocast():
             loss, entropy = self._actor_loss(self.policy.model, self._batch)
@@ -296,9 +300,9 @@ class TorchLosses:
         return loss.detach()
 
     def temperature(self) -> None:
-        """Compute the gradient of the temperature's loss, log(alpha) · (entropy - target).
+        """Compute the gradient of the temperature's loss, and store it in the policy for `descend`.
 
-        The entropy is that of the latest call of `actor`.
+        The loss is log(alpha) · (entropy - target), with the entropy of the latest call of `actor`.
         """
         import torch
 
@@ -310,7 +314,7 @@ class TorchLosses:
 def critic_loss(
     model: "Twins", batch: "Mapping[str, Tensor]", gamma: float
 ) -> "tuple[Tensor, Tensor]":
-    """Return half the squared errors () of both critics, averaged over rows, and mean value ().
+    """Return the sum () of both critics' halved mean squared errors, and their mean value ().
 
     The batch has the columns of transitions, the temperature ``alpha``, and for real numbers
     ``next_noise``. The mean value has no gradient.

@@ -151,7 +151,7 @@ class TD3(OffPolicyTrainer):
         judged: tuple[Scalar, Scalar],
         actor: Callable[[], Scalar],
     ) -> dict[str, Scalar]:
-        """Apply the critics' gradients, which are computed already; return statistics.
+        """Apply the critics' gradients, which are computed already; return `update`'s statistics.
 
         Args:
             updates_actor: True to update actor and targets, too.
@@ -200,8 +200,8 @@ class TorchLosses:
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[Scalar, Scalar]:
         """Compute the gradient of the critics for a batch (B, …); draw the noise on target actions.
 
-        Keeps the observations for `actor`. Returns the squared errors of both critics, averaged
-        over rows; and their mean value.
+        The gradient is stored in the policy for `descend`, the observations for `actor`. Returns
+        the sum of both critics' mean squared errors, and their mean value.
         """
         batch = self.inputs(rows, stream)
         self._seen = batch["observations"]
@@ -218,7 +218,8 @@ class TorchLosses:
     def critics_of(self, batch: "Mapping[str, Tensor]") -> tuple[Scalar, Scalar]:
         """Compute the gradient of the critics for a batch that `inputs` returned.
 
-        Returns the squared errors of both critics, averaged over rows; and their mean value.
+        It is stored in the policy for `descend`. Returns the sum of both critics' mean squared
+        errors, and their mean value.
         """
         settings, model = self.settings, self.policy.model
         smoothing = settings.target_noise, settings.target_noise_clip
@@ -230,12 +231,15 @@ class TorchLosses:
     def actor(self, rows: Rows) -> Scalar:
         """Compute the gradient of the actor for the batch of `critics`; return the mean of -Q.
 
-        `rows` are ignored.
+        It is stored in the policy for `descend`. `rows` are ignored.
         """
         return self.actor_of(self._seen)
 
     def actor_of(self, observations: "Tensor") -> Scalar:
-        """Compute the gradient of the actor for observations (B, D); return the mean of -Q."""
+        """Compute the gradient of the actor for observations (B, D); return the mean of -Q.
+
+        It is stored in the policy for `descend`.
+        """
         with self.policy.autocast():
             loss = self._actor_loss(self.policy.model, observations)
         self.policy.differentiate(loss, "actor")
@@ -245,7 +249,7 @@ class TorchLosses:
 def critic_loss(
     model: "Twins", batch: "Mapping[str, Tensor]", gamma: float, smoothing: tuple[float, float]
 ) -> "tuple[Tensor, Tensor]":
-    """Return the squared errors () of both critics, averaged over rows, and their mean value ().
+    """Return the sum () of both critics' mean squared errors, and their mean value ().
 
     The batch has ``noise`` for the target's action; `smoothing` is its deviation, and its bound.
     """
