@@ -301,7 +301,7 @@ def _goal_cell(row: Data, counted: bool) -> str:
 
 
 def best_lines(best: Data) -> list[Text]:
-    """Return a line about the best trial so far; with several objectives, also one about the front.
+    """Return a line about the best trial so far; with several objectives, one on the Pareto front.
 
     `best` is the data of `overview.best_so_far`.
     """
@@ -349,7 +349,7 @@ def results(data: Data) -> RenderableType:
 
 
 def front_line(front: Sequence[int] | None) -> list[Text]:
-    """Return a line with the trials of the front; nothing for None, with one objective."""
+    """Return a line with the trials of the Pareto front; nothing for None, with one objective."""
     if front is None:
         return []
     numbers = ", ".join(str(number) for number in front) or "none yet"
@@ -524,7 +524,7 @@ def _continue_lines(data: Data, python: bool) -> list[str]:
 
 
 def _trial_option(data: Data) -> str:
-    """Return ``--trial N`` for the first trial of the front; empty with one objective.
+    """Return ``--trial N`` for the first trial of the Pareto front; empty with one objective.
 
     If the front is empty, it is the first of the ranking.
     """

@@ -247,7 +247,10 @@ class _Copy:
             self._shown = trials
 
     def _write_picks(self, parent: _Run) -> None:
-        """Update the order of trials on the page after a change of the pick, which comes first."""
+        """Write the order of the former and the new best trial if `History.best` has changed.
+
+        The page then shows the new one first.
+        """
         history = self._content.history
         pick = None if history.best is None else history.best.number
         for number in {self._pick, pick} - {None} if pick != self._pick else ():

@@ -385,7 +385,7 @@ class Content:
         """Yield the best score so far and the machine's load as rows of the sweep's own run.
 
         They come with each slice that ended. With several objectives, so does the number of trials
-        on the front.
+        on the Pareto front.
         """
         best = self.history.highest
         score = None if best is None else best.score
@@ -406,10 +406,10 @@ class Content:
             yield self._of_event(f"trials/{status.lower()}", count, record)
 
     def sweep_tags(self) -> dict[str, str]:
-        """Return the tags of the sweep's own run, name → text.
+        """Return the tags of the sweep's own run, name → text: ``sweep.…`` and MLflow's note.
 
-        ``sweep.front`` is among them only with several objectives, and ``sweep.changes`` only if
-        the space or the end was changed.
+        ``sweep.front``, the Pareto front, is among them only with several objectives, and
+        ``sweep.changes`` only if the space or the criteria of stop were changed.
         """
         context, spec = self._context, self._context.spec
         best = self.history.best
@@ -437,7 +437,9 @@ class Content:
     def trial_tags(self, trial: Trial) -> dict[str, str]:
         """Return the tags of a trial's run, name → text, except the one that names its parent run.
 
-        ``sweep.parent`` is the parent trial of an offspring.
+        `ORDER` sorts trials, best first; ``sweep.parent`` is the parent trial of an offspring. The
+        others are those of `_tags` if trials have one seed, else id, number, number of seeds,
+        status and reason.
         """
         bred = {} if trial.parent is None else {"sweep.parent": str(trial.parent)}
         expected = self.history.expected(trial)
@@ -455,12 +457,20 @@ class Content:
         }
 
     def replica_tags(self, replica: Replica) -> dict[str, str]:
-        """Return the tags of the run of one seed or test below a trial's, name → text."""
+        """Return the tags of the run of one seed or test below a trial's, name → text.
+
+        They are those of `_tags`, ``sweep.run`` (`run_name`), and for a test ``sweep.test``.
+        """
         test = {"sweep.test": "true"} if is_test(replica.index) else {}
         return {**self._tags(replica), **test, "sweep.run": run_name(replica.trial, replica.index)}
 
     def _tags(self, replica: Replica) -> dict[str, str]:
-        """Return the tags about one replica, name → text."""
+        """Return the tags about one replica, name → text.
+
+        They are ``sweep.id``, ``sweep.trial``, ``sweep.seed_index``, ``sweep.seed``,
+        ``sweep.status``, ``sweep.reason``, ``sweep.checkpoint`` (the newest file, or empty) and
+        ``sweep.unsaved`` (results after the newest checkpoint, or empty).
+        """
         newest, index, lost = replica.newest_checkpoint, replica.index, replica.lost_results
         unsaved = f"{lost} after iteration {replica.saved_to}" if lost else ""
         return {
@@ -648,7 +658,7 @@ def truncate(text: str, limit: int) -> str:
 def _note(context: TrackerContext, changed: Sequence[str]) -> str:
     """Return the description of the sweep on MLflow's page, in Markdown.
 
-    `changed` has a sentence for each change of the space or the end.
+    `changed` has a sentence for each change of the space or the criteria of stop.
     """
     spec = context.spec
     since = truncate("\n".join(f"- {text}" for text in changed), LONGEST_TAG)
