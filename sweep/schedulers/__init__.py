@@ -137,7 +137,7 @@ class SchedulerContext:
     """Properties of a sweep that its scheduler needs when it is created."""
 
     stop: Mapping[str, float] = field(default_factory=dict)
-    """Stopping criteria: name of a result → value at which a trial ends."""
+    """Stopping criteria: name of a result → least value at which a trial ends."""
     trials: int = 1
     """Number of settings to search; a user may raise it later."""
     space: Space = field(default_factory=lambda: Space.parse({}))
@@ -175,8 +175,8 @@ class Scheduler(Protocol):
     ranks_by_fronts: ClassVar[bool] = False
     """True if trials at a rung are ranked by all objectives; False if by the metric alone."""
     startup_trials: int | None = None
-    """Number of trials that are always completed before any is ended early; used to estimate
-    progress. None if no trial is ever ended early."""
+    """Number of trials that are always completed before any is judged and ended early; used to
+    estimate progress without `remaining_training`. None if trials are not judged one by one."""
 
     def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         """Read the options, which are an instance of `Options`; this default reads nothing."""

@@ -203,10 +203,10 @@ class Scheduler(PerTrialStopping):
         )
 
     def promotion_count(self, count: int) -> int:
-        """Return how many of `count` trials at a rung continue.
+        """Return how many of `count` trials at a rung continue: one in `reduction_factor`.
 
-        Trials equal to the last of them, which continue too with ``type: stopping``, are not
-        counted.
+        With ``type: stopping`` all of fewer than `reduction_factor` do; trials equal to the last
+        one, which then continue too, are not counted.
         """
         return count if not self.pauses and count < self.eta else count // self.eta
 

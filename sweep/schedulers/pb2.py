@@ -48,9 +48,9 @@ class Scheduler(Population):
     ) -> dict[str, Any]:
         """Return the parent's settings with the numbers that the model prefers.
 
-        Only parameters in `mutated` change. Choices among them are perturbed or resampled. If the
-        space allows no choice with these numbers, all settings are perturbed as in ``pbt``. The
-        random stream belongs to the offspring's `number`.
+        Only parameters in `mutated` change. Choices and normal numbers among them are perturbed or
+        resampled. If the space allows no choice with these numbers, all of `mutated` are, as in
+        ``pbt``. The random stream belongs to the offspring's `number`.
         """
         stream = rng.generator(self.context.seed, "explore", number)
         bred = [trial for trial in history.trials if trial.parent is not None]

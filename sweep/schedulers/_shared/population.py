@@ -278,7 +278,7 @@ class Population(schedulers.Scheduler):
         """Return all unfinished trials, each compared with `trial` at the highest level of both.
 
         They rank by how much better than `trial` they were there: best first, and of equals the
-        older.
+        older. Those without the metric, or below the first level, are left out.
         """
         reached, levels = self._last_level(trial.known_until) or 0.0, dict[int, float]()
         scored: list[tuple[float, int, Trial, float | None]] = []

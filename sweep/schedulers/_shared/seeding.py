@@ -191,10 +191,10 @@ def is_past(trial: Trial, step: Step) -> bool:
 
 
 def gets_more(trial: Trial, step: Step) -> bool:
-    """Return whether a trial waits or is COMPLETED at a step with all its seeds.
+    """Return whether a trial may get more seeds than a step has: these are PAUSED or COMPLETED.
 
-    It may then get more. Returns False if a user holds the trial or a seed of it failed or was
-    pruned. Added seeds may still be training.
+    That they have reached the step's level is not checked. Returns False if a user holds the trial
+    or a seed of it failed or was pruned. Seeds beyond the step's may still be training.
     """
     its = first_seeds(trial, step.seeds)
     rests = its is not None and its.status in (Status.PAUSED, Status.COMPLETED)

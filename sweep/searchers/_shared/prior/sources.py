@@ -47,7 +47,7 @@ class GamesPrior:
         )
 
     def _read(self, proposal: Settings) -> dict[str, Any]:
-        """Return the value of each column's setting: searched, or fixed by the sweep."""
+        """Return dotted name → value of the proposal's settings, and of columns in ``config``."""
         return {**self._fixed, **proposal.settings}
 
     @cached_property
