@@ -90,7 +90,7 @@ class Changes:
         old: Mapping[str, Any],
         new: Mapping[str, Any],
     ) -> None:
-        """Add a change from `old` to `new`, reduced to the names of `new` whose values differ."""
+        """Add a change from `old` to `new`: the names of `new` whose values differ, maybe none."""
         names = [name for name, value in new.items() if old.get(name) != value]
         self.all.append(
             Change(

@@ -172,8 +172,8 @@ class Standstill:
         """Return the seconds of standstill so far; 0 once `is_still` returns False.
 
         Calls `is_still` at most every `LOOK_S` seconds; between, the last result is returned. If it
-        returns True, the time since its last call is added, but at most 2 * `LOOK_S`; at the first
-        call, that much is added.
+        returns True, the time since its last call is added, but at most 2 * `LOOK_S`, and just that
+        at the first call.
         """
         passed = time.monotonic() - self._looked_at
         if passed >= LOOK_S:

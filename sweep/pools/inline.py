@@ -21,8 +21,9 @@ class Pool(pools.Pool):
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Run the slice to its end and return a future that is done.
 
-        The trainable stays in memory for the trial's next slice. Raises UsageError if a function of
-        an earlier trial still runs in this process.
+        The trainable stays in memory for the trial's next slice. Ctrl-C is raised here, as is an
+        OSError if no further file can be opened; UsageError if a function of an earlier trial still
+        runs in this process.
         """
         future: Future[SliceOutcome] = Future()
         try:
