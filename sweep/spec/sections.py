@@ -96,8 +96,8 @@ Seeds = int | Literal["auto"] | tuple[tuple[float, int], ...]
 def read_seeds(raw: Any) -> Seeds:
     """Return ``seeds`` as written in a spec or ledger: a number, ``auto``, or rung → number.
 
-    The mapping becomes a tuple of pairs (rung, number), sorted by rung. Raises ValueError if `raw`
-    is not valid.
+    The mapping becomes a tuple of pairs (rung, number), sorted by rung. Raises ValueError for other
+    data, and for a number beyond 1 to `MOST`.
     """
     if raw == AUTO and isinstance(raw, str):
         return AUTO

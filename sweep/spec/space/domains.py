@@ -138,7 +138,10 @@ class _Real:
         return Grid(exact_decimal(anchor or 0.0), exact_decimal(self.step), None)
 
     def contains(self, value: Any) -> bool:
-        """Return whether `value` is a number of the domain; a boolean is not."""
+        """Return whether `value` is a number within the bounds, and on the grid up to rounding.
+
+        A boolean is not, nor 0 or less with `log`.
+        """
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         if not abs(value) <= sys.float_info.max or (self.log and value <= 0):
@@ -223,7 +226,7 @@ class Float(_Range):
         return self.log and self.step is not None
 
     def value_at(self, quantile: float) -> float:
-        """Return the value at `quantile`, 0 to 1."""
+        """Return the value at `quantile`: 0 gives `low`, 1 gives `high`."""
         if self.grid is not None and not self.log:
             return self.at_index(_index(quantile, self.size() or 1))
         return self.snap(_interpolate(*self.edges, quantile, self.log))
@@ -274,7 +277,7 @@ class Int(_Range):
         return self.low + index * self.step
 
     def value_at(self, quantile: float) -> int:
-        """Return the value at `quantile`, 0 to 1."""
+        """Return the value at `quantile`: 0 gives `low`, 1 gives `high`."""
         if self.log:
             return self.snap(_interpolate(*self.edges, quantile, log=True))
         return self.at_index(_index(quantile, self.size()))

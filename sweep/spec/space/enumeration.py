@@ -182,7 +182,11 @@ class Points:
         return found
 
     def _find_last_uses(self) -> dict[str, int]:
-        """Return name → position of the last parameter or combination that uses its value."""
+        """Return name → index in `_names` of the last parameter at which its value is needed.
+
+        That parameter depends on it, or is the last one of a ``forbid`` clause with it. Names that
+        nothing needs are left out.
+        """
         last: dict[str, int] = {}
         for position, name in enumerate(self._names):
             for needed in self._space.parameters[name].needs:

@@ -128,7 +128,10 @@ class Expression:
 
 
 def _parse(text: str) -> ast.expr:
-    """Return the syntax tree of an expression's text; ExpressionError if it cannot be parsed."""
+    """Return the syntax tree of an expression's text.
+
+    Raises ExpressionError if it is longer than `LONGEST`, or no expression of Python.
+    """
     if len(text) > LONGEST:
         raise ExpressionError(f"has {len(text)} characters; at most {LONGEST} are read")
     try:
@@ -212,7 +215,10 @@ def _compared_operands(node: ast.Compare) -> list[ast.expr]:
 
 
 def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:
-    """Return the arguments of a call unchanged; ExpressionError for a wrong function or number."""
+    """Return the arguments of a call of the function `name` unchanged.
+
+    Raises ExpressionError for an unknown function or a wrong number of arguments.
+    """
     if name not in _FUNCTIONS:
         raise ExpressionError(f"calls {name!r}; the functions are {', '.join(_FUNCTIONS)}")
     if len(arguments) not in _FUNCTIONS[name]:

@@ -112,7 +112,8 @@ def _check_one(
 ) -> None:
     """Raise BadSpace if the given settings of one trial are not a part of a point of the space.
 
-    `entries` have path, name and value of each; `path` is the path above them.
+    It is also raised for a name given twice. `entries` have path, name and value of each; `path` is
+    the path above them.
     """
     given: dict[str, Any] = {}
     for below, name, value in entries:

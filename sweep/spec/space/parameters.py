@@ -60,7 +60,7 @@ class OneOf(_ParentCondition):
         return any(are_equal(values[self.parent], value) for value in self.values)
 
     def describe(self) -> str:
-        """Return the condition as a text."""
+        """Return the condition as a text, such as ``filter is 'Mean' or 'Median'``."""
         return f"{self.parent} is {' or '.join(repr(value) for value in self.values)}"
 
 
@@ -86,7 +86,7 @@ class Compared(_ParentCondition):
         return SIGNS[self.sign](value, self.bound)
 
     def describe(self) -> str:
-        """Return the condition as a text."""
+        """Return the condition as a text, such as ``layers >= 2``."""
         return f"{self.parent} {self.sign} {self.bound!r}"
 
 
@@ -204,7 +204,7 @@ class Parameter:
         return (*(name for condition in self.when for name in condition.names), *names)
 
     def describe(self) -> str:
-        """Return domain, value or expression, and conditions, as a text for people."""
+        """Return a text for people, such as ``fixed at 3, when layers >= 2`` or ``= 1 - x``."""
         match self.role:
             case Fixed(value):
                 text = f"fixed at {value!r}"

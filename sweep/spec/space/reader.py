@@ -115,9 +115,9 @@ def _read_fixed(raw: Any, source: Source) -> Any:
 
 
 def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
-    """Find the kind of a parameter, and translate W&B's keywords to ours.
+    """Return a parameter's description with its kind, in our keywords if it has W&B's.
 
-    Raises BadSpace if the keywords do not fit together.
+    Raises BadSpace unless there is one kind, and only keywords that may stand next to it.
     """
     kinds = [word for word in _READERS if word in raw]
     if raw.keys() & wandb.WORDS and kinds in ([], ["value"]):
@@ -207,8 +207,9 @@ def read_normal(reading: Reading) -> Normal:
 def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
     """Return the lower and the upper bound of a range.
 
-    Raises BadSpace if one is not valid. `wrong` is a function of a bound that returns a description
-    of allowed values, or an empty text if the bound is allowed.
+    Raises BadSpace unless they are two allowed ones with low < high, above 0 on a log scale.
+    `wrong` is a function of a bound that returns a description of allowed values, or an empty text
+    if the bound is allowed.
     """
     low, high = _pair(reading, "[low, high], two numbers, both included")
     for index, bound in enumerate((low, high)):
@@ -287,7 +288,8 @@ def _check_fine(reading: Reading, step: Any, farthest: float) -> None:
 def _moments(reading: Reading, log: bool) -> tuple[float, float]:
     """Return mean and standard deviation of a normal distribution, of the logarithm if `log`.
 
-    Raises BadSpace if one is not valid.
+    Raises BadSpace unless they are two numbers, the second above 0, and numbers as far as `_REACH`
+    deviations from the mean are finite.
     """
     mean, deviation = _pair(reading, "[mean, deviation], two numbers")
     for index, number in enumerate((mean, deviation)):
@@ -304,9 +306,9 @@ def _moments(reading: Reading, log: bool) -> tuple[float, float]:
 
 
 def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
-    """Return lower and upper bound of a normal distribution, each None if missing.
+    """Return lower and upper bound of a normal distribution, each None if missing or null.
 
-    Raises BadSpace if one is not valid.
+    Raises BadSpace unless ``bounds`` has two, not both null, with low < high, above 0 with `log`.
     """
     bounds = reading.raw.get("bounds")
     if bounds is None and "bounds" not in reading.raw:
@@ -330,7 +332,10 @@ def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
 
 
 def _values(reading: Reading) -> tuple[Any, ...]:
-    """Return the values that the kind's keyword lists; BadSpace for equal ones or too many."""
+    """Return the values that the kind's keyword lists.
+
+    Raises BadSpace unless they are a list of 1 to `MOST_CHOICES` different ones of plain data.
+    """
     values = reading.value
     allowed = f"a list of 1 to {MOST_CHOICES} different values"
     if not isinstance(values, list | tuple):
@@ -349,7 +354,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
 
 
 def _read_choice(reading: Reading) -> Choice:
-    """Parse ``choice`` with its weights or probabilities; BadSpace if it is not valid."""
+    """Parse ``choice`` with its weights or probabilities; BadSpace if not valid, or with both."""
     values = _values(reading)
     given = [word for word in ("weights", "probabilities") if word in reading.raw]
     if not given:
@@ -384,7 +389,7 @@ def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
 def _read_value(reading: Reading) -> Fixed | Derived:
     """Parse ``value``: text is an expression, anything else a fixed value.
 
-    Raises BadSpace if not valid.
+    Raises BadSpace if the text is no expression, or the value no plain data.
     """
     value = reading.value
     if not isinstance(value, str):

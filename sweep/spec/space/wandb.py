@@ -84,9 +84,9 @@ def translate(
 
 
 def _distribution(raw: Mapping[str, Any], source: Source) -> str:
-    """Return the distribution that a parameter names, or that W&B infers from its other keywords.
+    """Return a parameter's distribution, such as ``q_uniform``: as named, or as W&B infers it.
 
-    Raises BadSpace for an unknown one, or, without one, for a keyword that is not W&B's.
+    Raises BadSpace for an unknown name, or, without one, for a keyword that is not W&B's.
     """
     named = raw.get("distribution")
     if "distribution" in raw:
