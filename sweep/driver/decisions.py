@@ -86,7 +86,7 @@ def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[
 
 
 def check_plan(plan: object, free: int, uncreated_trials: int, name: str) -> None:
-    """Raise UsageError if a scheduler's plan is no Plan, or asks for more than it may.
+    """Raise UsageError if a plan is no Plan, or asks for too many slots or new trials.
 
     `free` is the number of free slots, `uncreated_trials` that of trials which may still be
     created, and `name` the scheduler's name.
@@ -324,7 +324,10 @@ def retried_moves(history: History) -> list[Moved]:
 
 
 def _reason(replica: Replica, outcome: SliceOutcome) -> str:
-    """Return the reason for the new status of a replica whose slice ended without failure."""
+    """Return the reason, for people, of the new status of a replica after a slice.
+
+    The slice neither crashed nor lost its process or a checkpoint.
+    """
     if outcome.end is End.ASKED and replica.hold:
         return f"a person asked it to {replica.hold}"
     if outcome.end is End.DONE and not outcome.reason:  # no criterion was met

@@ -303,7 +303,7 @@ class Driver:
     def _apply_response(self, decision: Response) -> None:
         """Do what a response requires besides its events.
 
-        That may be stop files, another number of slots, or the driver's end.
+        Creates and removes stop files, changes the pool's slots, or asks the driver to stop.
         """
         folder, term = self.context.folder, self.history.term
         for number in decision.stopping_trials:

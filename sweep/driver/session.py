@@ -113,7 +113,7 @@ def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> Ru
 
 
 def _slices(history: History) -> int:
-    """Return the number of slices that all replicas have had."""
+    """Return the number of slices that all replicas have had in total, tests included."""
     return sum(replica.slices for replica in history.all_replicas)
 
 

@@ -114,8 +114,8 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any])
 def stop_change(history: History, spec: SweepSpec, resolved: Resolved) -> StopChanged:
     """Return the event that records the changed stopping criteria of `spec`, and the new top rung.
 
-    `resolved` has the scheduler of the changed spec. Raises UsageError if the scheduler or tests of
-    the sweep do not allow a change.
+    `resolved` has the scheduler of the changed spec. Raises UsageError with Hyperband's brackets,
+    if trials would end at ``scheduler.max_t`` first, and if the sweep has tests.
     """
     name = spec.scheduler.name
     if isinstance(resolved.scheduler, Brackets):

@@ -113,7 +113,10 @@ def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
 
 
 def _check_waiting_settings(history: History, spec: SweepSpec) -> None:
-    """Raise UsageError if initial points or suggestions that wait are outside a changed space."""
+    """Raise UsageError if initial points or suggestions are outside a changed space.
+
+    Only those count that no trial has taken yet.
+    """
     first = history.searched_count - history.tried_suggestions
     what = {f"initial[{n}]": given for n, given in enumerate(spec.initial) if n >= first}
     what |= {
@@ -174,7 +177,7 @@ class Launch:
     folder: Folder
     """Folder of the existing sweep."""
     slots: int
-    """Number of trials that train at once."""
+    """Number of slices that run at once, one for each seed of a trial."""
     pool: str = "loky"
     """Name of the pool that runs the slices."""
     trials: int | None = None

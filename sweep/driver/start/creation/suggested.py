@@ -135,7 +135,7 @@ def _holds(condition: Mapping[str, list[Any]], values: Mapping[str, Any]) -> boo
 
 
 def _is_equal(one: object, other: object) -> bool:
-    """Return whether two values are equal and of one type."""
+    """Return whether two values have one `repr`, so that they are equal and of one type."""
     return repr(one) == repr(other)
 
 
