@@ -114,7 +114,7 @@ class Scheduler(PerTrialStopping):
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the options with the default of `finish_best` added, for ``type: promotion``."""
+        """Return the options, with ``finish_best: 1`` by default for ``type: promotion``."""
         promotes = options.get("type", PROMOTION) == PROMOTION
         return {"finish_best": FINISH_BEST, **options} if promotes else options
 
@@ -138,8 +138,8 @@ class Scheduler(PerTrialStopping):
     def remaining_training(self, history: History) -> float | None:
         """Return an estimate of the training left, in units of `time_attr`.
 
-        Returns None without a top rung. It lets as many trials leave each rung as so far, or as by
-        chance.
+        Returns None without a top rung. How many trials leave each rung is estimated from those
+        that have, and the share that does so by chance; further seeds and `finish_best` count.
         """
         if not self.levels:
             return None
@@ -218,7 +218,10 @@ class Scheduler(PerTrialStopping):
         return self.steps[-1].seeds if self.steps else 1
 
     def _promotions(self, history: History) -> Iterator[Resume | AddSeed]:
-        """Yield all promotions that are possible now, from the highest step downwards."""
+        """Yield all promotions that are possible now: highest step first, in it best trial first.
+
+        One to a step with more seeds is an AddSeed for each of them.
+        """
         steps = self.steps or _single_seed_steps(self._rungs(history))
         for step, following in reversed([*itertools.pairwise(steps)]):
             ranking, waiting = self._step(history, step, following)

@@ -138,9 +138,9 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
 
 
 def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
-    """Raise BadConfig if steps cannot follow each other, or settings are not in the space.
+    """Raise BadConfig unless steps begin at 0 and ascend, and the sweep is to have one trial.
 
-    It is raised, too, if the sweep is to have more than one trial.
+    Their settings are checked by `_check_settings`.
     """
     key = "scheduler.schedule"
     if context.trials != 1:
@@ -154,7 +154,7 @@ def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
 
 
 def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) -> None:
-    """Raise BadConfig if settings change that must be inherited, or are not in the space.
+    """Raise BadConfig if a step changes a setting that must be inherited, or is outside the space.
 
     `key` names the schedule in the message.
     """

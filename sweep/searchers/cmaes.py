@@ -59,7 +59,7 @@ class Searcher(searchers.Searcher):
         self._replayed: _Replay | None = None
 
     def check(self, space: Space) -> None:
-        """Raise BadSpace unless at least one ordered parameter is active in every trial."""
+        """Raise BadSpace unless an ordered parameter with several values has no condition."""
         if not modelled(space):
             seen = ", ".join(space.domains) or "no searched parameter"
             allowed = "a number without when among the searched parameters under searcher: cmaes"

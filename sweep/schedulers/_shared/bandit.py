@@ -66,7 +66,7 @@ class Posterior:
     factor: Array
     """Lower Cholesky factor of the observations' covariance with noise, (n, n)."""
     weights: Array
-    """Inverse of that covariance times the observed values, (n,)."""
+    """Inverse of the observations' covariance with noise, times the observed values, (n,)."""
     evidence: float
     """Logarithm of the observations' likelihood under the kernel."""
 

@@ -132,7 +132,7 @@ class _OpenBrackets(Summary):
     assignment: _Assignment
     """Rule that assigns trials to brackets."""
     firsts: set[int] = field(default_factory=set)
-    """Number of the first trial of each such bracket."""
+    """Number of the first trial of each of these brackets."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Add the brackets of the trials that changed since the last call.
@@ -287,7 +287,7 @@ class Brackets(schedulers.Scheduler):
         return seeding.plan_of(promoted, fresh[: free - len(promoted)], stop)
 
     def _halve(self, history: History, bracket: Bracket) -> Iterator[Decision]:
-        """Yield the decisions to promote and to end the trials of a bracket, step by step.
+        """Yield the decisions that promote a bracket's best trials and prune the others, by steps.
 
         Stops at the first step at which not all trials have arrived. Yields nothing if trials of
         the bracket are missing. Trials that were promoted or ended before get no further decision.

@@ -67,7 +67,7 @@ def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
 def remarks(spec: SweepSpec, scheduler: schedulers.Scheduler) -> list[str]:
     """Return sentences about the scheduler for the user, shown before a sweep runs.
 
-    The list is usually empty.
+    They are its `remark`, and one if it compares trials by the metric alone in spite of objectives.
     """
     texts = [scheduler.remark] if scheduler.remark else []
     compares = scheduler.pauses or scheduler.startup_trials is not None

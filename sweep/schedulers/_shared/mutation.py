@@ -124,14 +124,14 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """Return a value as a short text."""
+    """Return a float with four digits, and any other value as JSON."""
     return f"{value:.4g}" if isinstance(value, float) else choice_key(value)
 
 
 def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple[str, ...]:
     """Return the names of the parameters that offspring change: `names`, or all that may change.
 
-    Raises BadConfig if there is none, or one of `names` is not searched or must be inherited.
+    Raises BadConfig if none may change, or one of `names` is not proposed or must be inherited.
     """
     searched = tuple(context.space.domains)
     if not searched:

@@ -86,7 +86,10 @@ class Generation:
         return next(i for i, (t, _) in enumerate(self.ranking, start=1) if t is trial)
 
     def evidence(self, trial: Trial) -> dict[str, Any]:
-        """Return the values behind a decision about `trial`, for the ledger."""
+        """Return `rungs.evidence` for the rank of `trial`.
+
+        With `levels`, ``steps`` has the level at which each trial was compared.
+        """
         staying = len(self.ranking) - self.count
         found = dict(evidence(self.level, self.ranking, self.place(trial), staying))
         if self.levels:
@@ -190,7 +193,8 @@ class Population(schedulers.Scheduler):
         """Return the plan if all trials are compared at once (``synch: true``).
 
         While settings are left to search, it only starts trials. Otherwise it first continues
-        trials that were held while the others went on to a higher level.
+        trials that were held while the others went on to a higher level, then replaces and
+        continues those at the second-highest level, then those at the highest.
         """
         # The population does not wait for a clone, which may be ahead of it. If all members have
         # ended, new trials start at the first level, and clones continue alone.
@@ -360,7 +364,7 @@ class Population(schedulers.Scheduler):
 
 
 def _stops(losers: Losers) -> tuple[Stop, ...]:
-    """Return the decisions that end the trials that are replaced."""
+    """Return the decisions that end the replaced trials as PRUNED, with their ranks as reasons."""
     return tuple(
         Stop(
             trial.number,

@@ -177,7 +177,7 @@ class Generations(Replay):
     newest: int = 0
     """Index, from 0, of the newest generation of which a trial has scores; 0 before any has."""
     count: int = 0
-    """Number of trials of that generation that have scores."""
+    """Number of trials of the generation `newest` that have scores."""
     parents: list[list[int]] = field(default_factory=list)
     """Numbers of the trials that are parents of each generation; the first list is of generation 1.
     Only generations whose first trial is in the ledger have one."""

@@ -182,5 +182,5 @@ def _rungs(trial: Trial) -> int:
 
 
 def _is_return(spec: SweepSpec) -> bool:
-    """Return whether the sweep maximises the mean return of episodes."""
+    """Return whether mode is max and the metric's name ends with ``episode_reward_mean``."""
     return spec.mode == "max" and spec.metric.endswith("episode_reward_mean")

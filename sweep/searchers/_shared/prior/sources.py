@@ -145,7 +145,7 @@ class SweepsPrior:
 
     @cached_property
     def _games(self) -> list[Game]:
-        """Earlier sweeps as games of the columns."""
+        """Each earlier sweep as a game: its trials' coordinates, and the shares that they beat."""
         return [
             Game(
                 sweep.name,
