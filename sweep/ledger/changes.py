@@ -30,7 +30,7 @@ class Change:
 
     @property
     def text(self) -> str:
-        """Sentence about the change for people, on one line."""
+        """Line for people: ``the space changed after trial 3: lr is …, instead of …``."""
         place = f"after trial {self.trials - 1}" if self.trials else "before the first trial"
         changed = [
             f"{name} is {_text(new)}, instead of {_text(self.before[name])}"

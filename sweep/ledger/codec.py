@@ -163,7 +163,7 @@ def _describe_error(first: ErrorDetails) -> str:
 
 
 def _describe(raw: object) -> str:
-    """Return a short text for a value that does not fit: its size, number or `repr`."""
+    """Return a short text for a value that does not fit: ``a list of 3``, a number, its `repr`."""
     if isinstance(raw, dict | list):
         return f"a {'mapping' if isinstance(raw, dict) else 'list'} of {len(raw)}"
     if isinstance(raw, int) and not isinstance(raw, bool):

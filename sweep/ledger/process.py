@@ -22,7 +22,7 @@ def namespace() -> str:
 def runs(pid: int, pid_namespace: str) -> bool | None:
     """Return whether process `pid` of a pid namespace still runs.
 
-    Returns None if that cannot be known here.
+    Returns None if this process is in another namespace, or for an impossible pid.
     """
     if pid_namespace != namespace() or pid <= 0:
         return None

@@ -81,7 +81,7 @@ class SliceSpec:
     birth: ParentCheckpoint | None = None
     """Checkpoint of a parent trial that the replica started from, or None."""
     birth_folder: str = ""
-    """Path of the folder with that checkpoint; empty without one."""
+    """Path of the folder with the checkpoint `birth`; empty without one."""
     iteration: int = 0
     """Number of iterations in the ledger; a trainable that cannot save continues only if a worker
     still keeps it at this iteration."""

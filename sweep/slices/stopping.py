@@ -52,9 +52,9 @@ class Criteria:
 
 
 def met_criterion(metrics: Metrics, stop: Criteria) -> str:
-    """Return a text about the first stopping criterion that a result meets.
+    """Return the first criterion that a result meets, such as ``loss is 0.05, at most 0.1``.
 
-    Returns an empty text if it meets none.
+    Lower bounds come first; the plateau is not looked at. Returns an empty text if it meets none.
     """
     for key, at in stop.at_least.items():
         value = to_number(metrics.get(key))
