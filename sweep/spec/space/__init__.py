@@ -399,7 +399,10 @@ class Space:
     def _no_value_error(
         self, path: tuple[str | int, ...], text: str, error: Exception, values: Mapping[str, Any]
     ) -> Exception:
-        """Return the error that the expression `text` at `path` has no value at some point."""
+        """Return the error that the expression `text` at `path` has no value at a point.
+
+        `values` has name → value at that point, and `error` tells why.
+        """
         at = ", ".join(f"{name} = {shorten(value, 30)}" for name, value in values.items())
         return self.source.refuse(
             path,

@@ -170,7 +170,10 @@ def _dotted_name(node: ast.expr) -> str | None:
 
 
 def _operands(node: ast.expr) -> list[ast.expr]:
-    """Return the children of a node; ExpressionError if the node is outside the language."""
+    """Return the operands of a node, or the arguments of a call; none for a constant.
+
+    Of a comparison they are all its sides. Raises ExpressionError for a node outside the language.
+    """
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None):
             return []

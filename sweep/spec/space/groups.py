@@ -135,7 +135,11 @@ class _Walk:
         return members
 
     def _name(self, prefix: str, part: object, path: KeyPath) -> str:
-        """Return the dotted name of a group's member `part`; BadSpace if it is not valid."""
+        """Return the dotted name of a group's member `part`: `prefix` and `part`.
+
+        Raises BadSpace unless `part` is a text of letters, digits, ``_``, ``-`` and dots between
+        these, and the name has at most `_LONGEST_NAME` characters.
+        """
         allowed = f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots"
         if not isinstance(part, str):
             problem = f"the name {shorten(part)} is not text"
