@@ -437,7 +437,7 @@ def _missing_place(trial: Trial, replica: Replica, rungs: Sequence[float] | None
 
     For example ``its rung at training_iteration 4``; empty if no result is there, or it has reached
     neither a rung nor its end. The caller has checked that it has not reported the metric. `rungs`
-    are the levels at which trials are compared; None if there are none.
+    are the levels at which trials are compared in addition to their goals; None if not even there.
     """
     if not replica.curve:
         return ""

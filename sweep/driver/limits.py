@@ -332,7 +332,8 @@ def _seconds(replica: Replica, saved: Saved, checkpoints: Sequence[Saved]) -> fl
 def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
     """Return the digests of a replica's checkpoints that must not be deleted.
 
-    `best` is the best trial, which keeps its best checkpoint.
+    They are those that it or its offspring need to continue, and the best one if its trial is
+    `best`, the best trial; of a test that has ended, none.
     """
     trial = history.trials[replica.trial]
     needed = _needed_to_continue(trial, replica)

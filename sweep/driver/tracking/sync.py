@@ -147,7 +147,10 @@ def wants_all_models(folder: Folder, sweep_id: str) -> bool:
 
 
 def may_make_models(folder: Folder, history: History) -> bool:
-    """Return whether this user's driver has run the code by which the sweep's models are made."""
+    """Return whether this user's driver has run the code by which the sweep's models are made.
+
+    The signed file of `write_attachments_entry` says so, with the present `_code_digest`.
+    """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         digest = _code_digest(ledger, reading.spec_of(ledger), history)
         entry = _read_entry(folder, ledger.sweep_id)

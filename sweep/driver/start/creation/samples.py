@@ -86,9 +86,9 @@ class StackWidths:
     def width(self, config: Mapping[str, Any]) -> int:
         """Return the number of lanes in a trial's stack.
 
-        It is the least power of two that holds as many of the lanes as the space has random points
-        of the trial's shape, and at most the number of lanes. `config` are all settings of the
-        trial but this.
+        It is the least power of two not below the number of lanes times the share of random points
+        of the space with the trial's shape, and at most the number of lanes. `config` are all
+        settings of the trial but this.
         """
         expected = self._lanes * self._drawn[self._shape(config)] / DRAWN
         width = 1
