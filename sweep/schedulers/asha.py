@@ -339,7 +339,10 @@ class Scheduler(PerTrialStopping):
         return [self._verdict(history, trial) for trial in trials]
 
     def _verdict(self, history: History, trial: Trial) -> Verdict:
-        """Return the verdict on a trial at the highest rung that it has reached."""
+        """Return the verdict on a trial at the highest rung that it has reached.
+
+        It continues if it is among the best, `promotion_count` in number, or equals the last one.
+        """
         level = max(level for level in self._rungs(history) if trial.reached(level))
         ranking: Rung | FrontRung = Rung(history, level)
         if history.objective.objectives:

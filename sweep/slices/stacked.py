@@ -60,9 +60,9 @@ class _Lane:
         return to_number(rows[-1].metrics.get(STEPS)) if rows else None
 
     def iterate(self) -> SliceOutcome | None:
-        """Record the iteration that all lanes have trained.
+        """Record the iteration that all lanes have trained, and save what is due.
 
-        Returns the outcome if the slice ends with it, else None.
+        Returns the outcome if the slice ends with it, or fails now, else None.
         """
         try:
             end = self.slice.iterate(self.trainable)

@@ -139,6 +139,7 @@ class Bounds:
     def find_end(self, metrics: Metrics, iteration: int) -> End | None:
         """Return the end of the slice at this result, or None if it continues; count the result.
 
+        The first that applies counts: divergence, training time, plateau, stopping criterion, goal.
         Raises TrainableError if there is a goal and the result lacks `time_attr`.
         """
         value = to_number(metrics.get(self.metric))

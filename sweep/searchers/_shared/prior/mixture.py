@@ -97,8 +97,9 @@ def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
     """Return a sweep's searcher, mixed with a prior if its option `prior` asks for one.
 
     Returns `searcher` itself with ``none``, without the option, and with ``auto`` unless the
-    package has enough games of the trainable and the sweep maximises a return. Raises BadConfig if
-    the option names an unknown game, or games of several trainables.
+    package has enough games of the trainable, and the sweep searches one of their settings and
+    maximises a return. Raises BadConfig if the option names an unknown game, or games of several
+    trainables.
     """
     options = searcher.options
     if not isinstance(options, PriorOptions) or options.prior == "none":
