@@ -167,7 +167,8 @@ class ResourcesConfig(Section):
     def threads(self) -> tuple[int, int | None]:
         """Intra-op and inter-op thread counts of the trainer's own process.
 
-        Only that process uses torch. Without settings, they are 1 and None (torch's default).
+        Only that process uses torch. ``local_tf_session_args`` precedes ``tf_session_args``;
+        without both, they are 1 and None (torch's default).
         """
         own, common = self.local_tf_session_args, self.tf_session_args
         return (

@@ -170,7 +170,10 @@ def _redirect_ray(function: Any, ours: ReportingCalls) -> None:
 
 
 def _module_name(value: Any) -> str:
-    """Return the module that a value is, or that a function is defined in, or ""."""
+    """Return the name of a module, or of that which defines a function; "" for other values.
+
+    It is ``ray`` for a `_RayFunction`.
+    """
     if isinstance(value, ModuleType):
         return value.__name__
     ours = isinstance(value, _RayFunction)
@@ -233,7 +236,7 @@ def missing_packages(function: Any) -> list[str]:
 
 
 def _imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the import statements in a syntax tree, except those inside ``try`` or ``if``."""
+    """Yield the absolute imports in a syntax tree, except those inside ``try`` or ``if``."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level):
             yield node

@@ -115,20 +115,23 @@ def _local_definitions(part: Any, function: FunctionType) -> dict[str, Any]:
 
 
 def _third_party_objects(part: Any, function: FunctionType) -> list[Any]:
-    """Return the values of global variables that `part` uses from third-party modules."""
+    """Return the values of global variables that `part` uses from other modules.
+
+    That is, not from the module of `function`, trainables or sweep.
+    """
     named = (function.__globals__.get(name) for name in names_in(part))
     return [one for one in named if not (is_own(at := module_of(one)) or at == function.__module__)]
 
 
 def _imports_report(helper: Any) -> bool:
-    """Return whether a third-party function, or one inside it, uses the name ``report``."""
+    """Return whether a function of another module, or one inside it, uses the name ``report``."""
     return type(helper) is FunctionType and report.__name__ in names_in(helper)
 
 
 def _modules_reaching_report() -> set[str]:
-    """Return the imported third-party modules that have `report` of this package as a global.
+    """Return the names of imported modules that have `report` of this package as a global.
 
-    Modules that import one of these are included.
+    Modules that import one of these are included, those of trainables and sweep are not.
     """
     own = sys.modules[report.__module__], sys.modules[__name__.rpartition(".")[0]]
     loaded = {

@@ -301,7 +301,8 @@ def report(
 ) -> None:
     """End an iteration of the running training function, and pause until the next one is wanted.
 
-    If the function was called by hand, prints the metrics and returns at once.
+    If the trial ends here, raises an exception that is no Exception, to end the function. If the
+    function was called by hand, prints the metrics and returns at once.
 
     Args:
         metrics: the iteration's result.
@@ -311,8 +312,9 @@ def report(
         named: the metrics as keyword arguments, instead of `metrics`.
 
     Raises:
-        TrainableError: called in a thread or process that a training function has started; or the
-            metrics are no dict, or given twice.
+        TrainableError: called in a thread or process that a training function has started; the
+            metrics are no dict, or given twice; or the function continues from a checkpoint and has
+            not called `get_checkpoint`.
         StateError: the checkpoint contains a value that cannot be stored.
     """
     if named and metrics is not None:

@@ -136,14 +136,14 @@ def _checked_limit(limit: Any) -> int:
 
 
 def _policy_part(sizes: Any, name: str) -> str | None:
-    """Return the key of the observations that a policy sees; None if there is one observation.
+    """Return ``state``, the key of what a policy sees; None if there is only one observation.
 
     Args:
         sizes: numbers of features, or key → numbers of features.
         name: value of ``env``.
 
     Raises:
-        ConfigError: there are several observations and none is for a policy.
+        ConfigError: there are several observations, and none is called ``state``.
     """
     if not isinstance(sizes, Mapping):
         return None

@@ -165,8 +165,8 @@ class _Walk:
     def visit_names(self, path: str, names: Mapping[Any, Any], depth: int = 0) -> None:
         """Record the fingerprints of the values of `names` below `path` in `found`.
 
-        `depth` is the number of containers around them; values that are too deep, code, and values
-        beyond `MAX_VALUES` are left out.
+        `depth` is the number of containers around them; values that are too deep, code, spaces, and
+        values beyond `MAX_VALUES` are left out.
         """
         for name, value in names.items():
             self._visit(f"{path}.{name}", value, depth)
@@ -174,8 +174,8 @@ class _Walk:
     def _visit(self, path: str, value: Any, depth: int) -> None:
         """Record a value's fingerprint under `path` in `found`, or descend into the value.
 
-        Does nothing for code, for a value that was visited before, at too great a depth, or once
-        `MAX_VALUES` are recorded. `depth` is the number of containers around it.
+        Does nothing for code and spaces, for a value that was visited before, at too great a depth,
+        or once `MAX_VALUES` are recorded. `depth` is the number of containers around it.
         """
         if isinstance(value, NO_TRACE) or len(self.found) >= MAX_VALUES or depth > MAX_DEPTH:
             return

@@ -369,7 +369,8 @@ class PolicyServer(ExternalEnv):
     def _bind(self, episode_id: str, agents: Any) -> None:
         """Choose a policy for each of these agents in the episode, unless it has one.
 
-        Raises Refused unless they are a list of some, or if the environment has only one agent.
+        Raises Refused unless they are a list that is not empty, or if the environment has only one
+        agent.
         """
         if not (self.has_agents and isinstance(agents, list) and agents):
             allowed = "a list of agents" if self.has_agents else "absent: there is one agent"
@@ -589,10 +590,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Do nothing: served requests are not logged."""
 
     def _serve(self, path: str, answer: Any) -> None:
-        """Check the request's headers, and send what `answer()` returns, or the Refused it raises.
+        """Check path and headers, and send what `answer()` returns, or the Refused it raises.
 
-        Refusals that point to a mistake are logged. The connection is closed if the request's body
-        was not read.
+        `path` is the only one allowed. Refusals that point to a mistake are logged. The connection
+        is closed if the request's body was not read.
         """
         self._is_read = "Content-Length" not in self.headers and self.command == "GET"
         try:

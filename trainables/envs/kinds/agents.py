@@ -217,8 +217,8 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         ``truncated``; the sum of all rewards; whether the episode was terminated, and whether it
         was truncated, for all agents; and an info with ``agents`` (infos by agent) and ``common``
         (infos for all), if there are any. In a turn-based game the record has the observations of
-        the agent whose turn it is and of agents that ended. Raises EnvContractError for a wrong
-        result.
+        the agent whose turn it is and of agents that ended; of all agents when the episode ends.
+        Raises EnvContractError for a wrong result.
         """
         taken = {a: one for a, one in action.items() if a in self._asked}
         stepped = self._read(self.env, self.env.step(taken))

@@ -65,9 +65,9 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start the next life with an idle step; or a new game after its end or with a seed.
+        """Start a game; or without a seed, if a life was just lost, the next life by an idle step.
 
-        If the idle step ends the game, a new one is started, too.
+        If the idle step ends the game, a new one is started.
         """
         if seed is not None or not self.life_lost:
             observation, info = self.env.reset(seed=seed, options=options)

@@ -56,7 +56,7 @@ class ActionLayout:
 
     @property
     def head_size(self) -> int:
-        """Number of outputs of a policy's head."""
+        """Number of outputs of a policy's head: one per choice and one per real number."""
         return self.logits + len(self.real_columns)
 
     @property

@@ -340,7 +340,7 @@ def _make_and_try(
     box: spaces.Box,
     action_space: spaces.Space[Any],
 ) -> Connector:
-    """Make one connector by calling `source`, and try it on a row of zeros.
+    """Call `source` with the spaces and `arguments`; try the connector on a row of zeros.
 
     Raises ConfigError, which names `path`, if it cannot be made, or its output does not fit its
     space.

@@ -67,7 +67,7 @@ def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
     """Set an environment to a state that `capture` returned.
 
     The environment must have been made equally, and reset once. Raises EnvError if its MuJoCo model
-    is not the one that was saved.
+    is not the one that was saved, or it lacks a space or simulation that was.
     """
     made, saved = list(layers(sub_env)), state["layers"]
     while len(saved) > len(made) and saved[0].keys() <= SPACES:
