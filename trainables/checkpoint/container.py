@@ -108,9 +108,10 @@ def build(
 def _header_bytes(
     header: Mapping[str, Any], sections: list[segments.Section], trust: signing.Trust | None
 ) -> bytes:
-    """Return the header with its list of `sections` as JSON, signed if `trust` is given.
+    """Return the header with versions and its list of `sections` as JSON, signed with `trust`.
 
-    Raises StateError if it is not JSON or too long.
+    It is not signed if `trust` is None. Raises StateError if it is not JSON or too long,
+    SigningError if `trust` has no key.
     """
     entries = {**header, "format": FORMAT, "min_reader": MIN_READER, "sections": sections}
     try:
@@ -193,6 +194,8 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
 
 def parse(content: memoryview, header: dict[str, Any], source: Path) -> Packed:
     """Return the packed state of a file; its arrays are copies, not views of `content`.
+
+    Its attribute `opaque` is not set.
 
     Args:
         content: all bytes of the file.

@@ -94,7 +94,7 @@ def make_folder(folder: Path, prefix: str) -> None:
 
     Existing folders on the same disk are flushed, too, since a process that was killed may have
     made them without: that is skipped once `folder` contains a file whose name starts with
-    `prefix`.
+    `prefix`. Folders above that this user cannot open are not flushed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with os.scandir(folder) as entries:

@@ -98,7 +98,7 @@ def write(
         durable: False to survive only the end of this process; `make_durable` does the rest.
 
     Raises:
-        StateError: the state contains a value that cannot be stored.
+        StateError: the state contains a value that cannot be stored, or the header is not JSON.
         SigningError: it must be signed, and there is no key.
         OSError: the disk refused; earlier checkpoints are untouched.
     """
@@ -224,8 +224,8 @@ def _join_small(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
 def _environment() -> dict[str, Any]:
     """Return what else determines the bits of later results, for a checkpoint's header.
 
-    These are ``versions`` of Python and of libraries that are imported, torch's CPU capability
-    ``cpu`` and its number of ``threads``, both None if torch is not imported.
+    These are ``versions`` of Python and, if imported, numpy, torch and gymnasium, torch's CPU
+    capability ``cpu`` and its number of ``threads``, both None if torch is not imported.
     """
     libraries = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
     versions = {name: str(module.__version__) for name, module in libraries.items()}

@@ -71,7 +71,7 @@ def scan(pickled: bytes, arrays: int, limit: int = MAX_MEMORY) -> int:
         limit: largest memory that loading may take, without the arrays, bytes.
 
     Raises:
-        TooMuch: it would take more than `limit`.
+        TooMuch: it would take more than `limit`, or is longer than `MAX_BYTES`.
         Refused: it is not plain data, or mentions other arrays.
     """
     if len(pickled) > MAX_BYTES:

@@ -154,7 +154,8 @@ class Remote:
     def written_at(self, name: str) -> float | None:
         """Return the modification time of a file by the storage's clock, as a Unix timestamp.
 
-        Returns None if this kind of storage has no such times.
+        Returns None if this kind of storage has no such times. Raises RemoteFileMissing if the file
+        does not exist.
         """
 
         def look() -> float | None:

@@ -70,8 +70,9 @@ def write(parent: int, array: NDArray[Any], epoch: int) -> Section:
     """Write `array` (C order) as segment files in the folder `parent`; return its header entry.
 
     The array is cut into chunks; a segment that exists already, byte for byte, is not written
-    again. The entry has all `KEYS` but ``name``. `parent` is the folder's descriptor, `epoch` the
-    number of the period in which one driver holds the sweep.
+    again. Segments are flushed (fsync), but not their names in the folder. The entry has all `KEYS`
+    but ``name``. `parent` is the folder's descriptor, `epoch` the number of the period in which one
+    driver holds the sweep.
     """
     body = array.reshape(-1).view(np.uint8)
     chunk = _chunk_of(body.nbytes)

@@ -191,8 +191,8 @@ def _own_folder() -> Iterator[Path]:
 def _read(path: Path, limit: int) -> bytes | None:
     """Return the bytes of a file that this user alone owns and can read.
 
-    Returns None if it does not exist; raises SigningError if others can read it or it is larger
-    than `limit` bytes.
+    Returns None if it does not exist; raises SigningError if others own it or can read it, it is no
+    regular file, or larger than `limit` bytes.
     """
     try:
         with disk.open_regular_file(path) as (file, size):

@@ -132,8 +132,9 @@ class Evaluators:
     def _receive(self, index: int, request: Request) -> list[Played]:
         """Wait for the episodes of a request; a child that failed is replaced, and asked again.
 
-        Raises WorkerError if the child and its replacements failed too often in a row. An error
-        that `play` raised in the child, such as EnvError, is raised at once.
+        Raises WorkerError if the child and its replacements failed too often in a row. An error of
+        `NAMED_ERRORS` that `play` raised in the child, such as EnvError, is raised at once; any
+        other counts as a failure.
         """
         failures = 0
         while True:

@@ -57,9 +57,10 @@ class ReportingCalls:
 def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[str, Any]], Any]:
     """Return a function of the settings that runs `function`, whose form may be another tool's.
 
-    Generators and Optuna's objectives are wrapped. For a function that reports to Ray, Ray's
-    functions are replaced in its modules (`_redirect_ray`); it is returned itself, as is any other
-    function. `ours` are the functions to report with.
+    Generators and Optuna's objectives are wrapped. For a function that reports to Ray, ``ray.tune``
+    is imported if the function imports Ray, and Ray's functions are replaced in its modules
+    (`_redirect_ray`); it is returned itself, as is any other function. `ours` are the functions to
+    report with.
     """
     if inspect.isgeneratorfunction(plain_function(function)):
         return functools.partial(_run_generator, function, ours)
@@ -77,7 +78,7 @@ def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[
 def signature_problem(function: Callable[..., Any]) -> str:
     """Return a message if `function` cannot be called with the settings as its only argument.
 
-    Returns "" if it can.
+    Returns "" if it can, or does not say what it takes.
     """
     try:
         inspect.signature(function).bind({})

@@ -19,7 +19,8 @@ def never_saves(function: TrainingFunction) -> bool:
 
     Reads the source of the function and of the functions and classes of its module that it names. A
     function that reports in other ways (a second name for `report`, ``**more``) may save, and so
-    may one that names something of another module from which `report` can be reached.
+    may one that names something of another module from which `report` can be reached. Of partials,
+    methods and callable objects, only objectives of Optuna are looked at; others may save.
     """
     if isinstance(function, FunctionType):
         return _never_saves_itself(function)

@@ -334,7 +334,7 @@ def report(
 
 
 def _format_metrics(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
-    """Yield each metric as ``name value``, nested names as paths below `prefix`."""
+    """Yield each metric as ``name value``, to 6 digits, nested names as paths below `prefix`."""
     for name, value in metrics.items():
         if isinstance(value, Mapping):
             yield from _format_metrics(value, f"{prefix}{name}/")

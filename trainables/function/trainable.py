@@ -24,7 +24,7 @@ def saved_by_function(saved: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainable]:
-    """Return a Trainable class whose iterations are the reports of `function`.
+    """Return a Trainable class, with the name of `function`, whose iterations are its reports.
 
     Args:
         saves: True or False if it is known whether reports have checkpoints; None to find out from
@@ -72,7 +72,8 @@ class FunctionTrainable(Trainable):
     def step(self) -> dict[str, Any]:
         """Let the function run up to its next report or its end; return the reported metrics.
 
-        The first call starts the function. Raises an exception that the function raised.
+        The first call starts the function. At its end the metrics have ``done: True``. Raises an
+        exception that the function raised.
         """
         if self._thread is None:
             config = copy.deepcopy(dict(self.config))

@@ -136,7 +136,8 @@ class ChildProcess:
         """Send the request ``server.method(*args)`` without waiting; `receive` returns its result.
 
         If the answer to the previous request was not read, it is waited for and dropped first.
-        Raises WorkerError if the child has died, hangs or does not take the request in time.
+        Raises WorkerError if the child has died, hangs or does not take the request in time. If an
+        argument cannot be pickled, raises pickle's error, and the child is of no more use.
         """
         if self._answered < self._number:
             # Its answer was not waited for to the end. A child that is writing reads no request.

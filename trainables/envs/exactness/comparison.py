@@ -182,7 +182,7 @@ class Episodes:
         """Return words about what an environment carries from one episode to the next; else "".
 
         A new environment, as level B makes for each episode, would lose it. Call `chance_failure`
-        first.
+        first. Changes the global random streams.
         """
         with _made_env(self._config) as fresh, _made_env(self._config) as used:
             for i in range(EPISODES):

@@ -365,7 +365,10 @@ def remembered_measurement(
 
 
 def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
-    """Return name → value of the settings that affect the measurement of an environment."""
+    """Return name → value of the settings that affect the measurement of an environment.
+
+    Some that were added later are left out at their defaults, so that older names stay valid.
+    """
     every = {name: value for name, value in dict(config).items() if name not in IRRELEVANT_SETTINGS}
     if config.env_engine != ENVPOOL:  # as environments were called before there was a choice
         del every["env_engine"]

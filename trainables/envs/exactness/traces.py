@@ -103,7 +103,10 @@ def _all_layers(sub_env: Any) -> Iterator[Any]:
 
 
 def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the global variables of a class that was pickled with its code, not imported."""
+    """Yield the global variables, name → value, of methods that came with a pickled class.
+
+    None of a class that was imported.
+    """
     seen = list[Any]()
     for value in list(vars(kind).values()):
         names = getattr(value, "__globals__", None)

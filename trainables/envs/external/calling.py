@@ -291,11 +291,12 @@ class ExternalEnv:
         """Report the results of the previous action and the next event at once, without waiting.
 
         Results are reward, `info`, and agents that are `done`: agent → value, or the value of the
-        only agent; None for none. The `event` is an ``action`` with its ``logp``, or how the
-        episode ``ended``, or nothing, which requests an action.
+        only agent; without infos or deaths, these are None. The `event` is an ``action`` with its
+        ``logp``, or how the episode ``ended``, or nothing, which requests an action.
 
         Raises Full if too many events wait, EpisodeError for invalid values or an episode that is
-        not running, EpisodeLost if it cannot continue; then nothing was done.
+        not running, EpisodeLost if it cannot continue, SystemExit after `close`; then nothing was
+        done.
         """
         brought = self._check_effects(episode_id, reward, info, done)
         self._add_event(episode_id, observation, effects=brought, **event)

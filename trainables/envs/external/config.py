@@ -75,8 +75,7 @@ class ServerConfig(Settings):
     @field_validator("agents")
     @classmethod
     def _agents(cls, value: Any) -> Any:
-        """Return agent → its two described spaces unchanged; WrongKey unless each has just these.
-        """
+        """Return agent → its two described spaces unchanged; WrongKey unless each has these."""
         for agent, both in (value or {}).items():
             missing = [f"{key} is missing" for key in _OF_AN_AGENT if key not in both]
             unknown = [f"{key} is not a known key" for key in both if key not in _OF_AN_AGENT]

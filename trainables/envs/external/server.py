@@ -459,7 +459,8 @@ class PolicyServer(ExternalEnv):
     def _open_port(self) -> "_Http":
         """Return an HTTP server on the first free port of this worker's; EnvError if there is none.
 
-        They are numbered from the setting `port`, so that workers do not share one; 0 is any port.
+        They are as many as the setting `ports` says, from `port` on, and of no other worker; 0 is
+        any port.
         """
         config = self.config
         step = self._workers if config.ports > 1 else 1

@@ -52,7 +52,7 @@ def checked_logp(space: spaces.Space[Any], logp: Any, place: str) -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number that float32 can hold."""
+    """Return whether a value is a number, or a bool, that float32 can hold."""
     try:
         finite = abs(float(value)) <= LARGEST
     except (OverflowError, TypeError, ValueError):

@@ -357,7 +357,7 @@ def as_single_env(
     Args:
         place: the setting ``env``, for errors.
         observe: function of all agents' observations; its attribute ``observation_space`` is a
-            function that returns an agent's space.
+            function (agent, agent → space) → the agent's space.
         source: source of the action masks, or None for no masks.
 
     Raises:
