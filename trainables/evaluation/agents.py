@@ -21,7 +21,8 @@ Mapper = Callable[[str, np.random.Generator], str]
 class AgentsPlayer(InferencePolicy):
     """Acts for several agents, each by one of several policies, in E episodes at once.
 
-    `mapping` returns an agent's policy when it first appears in an episode.
+    `players` are by policy name; `mapping` returns the name for an agent that first appears in an
+    episode.
     """
 
     def __init__(self, players: Mapping[str, InferencePolicy], mapping: Mapper) -> None:

@@ -34,7 +34,10 @@ class ObjectiveRun:
     """Record of one run of an objective: the parameters that it asked for, and its end."""
 
     values: Mapping[str, Any]
-    """Parameter → value that it got, in the order of the ``suggest_…`` calls."""
+    """Parameter → value that it got, in the order of the ``suggest_…`` calls.
+
+    Those that the spec fixes are left out.
+    """
     is_whole: bool
     """True if the run made all its ``suggest_…`` calls; False if an error or the time limit
     ended it."""

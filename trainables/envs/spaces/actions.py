@@ -327,7 +327,7 @@ def row_of(space: spaces.Space[Any], action: Any) -> Array:
 def unflattener(space: spaces.Space[Any]) -> Unflattener:
     """Return a function that turns a row (K,) into an action of `space`.
 
-    For a space that is not nested it returns its argument.
+    For a space that is not nested, that function returns its argument.
     """
     if isinstance(space, ActionLeaf):
         return lambda row: row  # it has the form already

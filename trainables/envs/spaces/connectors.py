@@ -534,7 +534,8 @@ class Connectors:
     def filtered_rows(self, rows: Array) -> Array:
         """Return the networks' input for unfiltered rows (B, *S), by the present statistics.
 
-        The filter's statistics do not change.
+        What steps after the filter have added is not filtered. The filter's statistics do not
+        change.
         """
         if not self._added:
             return self._filter(rows, False)

@@ -92,7 +92,7 @@ class EnvSlot:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state that `get_state` returned, in an environment made equally and reset once.
 
-        Raises EnvError if its MuJoCo model is another one.
+        Raises EnvError if its MuJoCo model is another one, or it lacks a space or simulation.
         """
         restore(self.env, state)
 
