@@ -73,7 +73,8 @@ class TrackerContext:
     def history(self, k: float, shows_unsaved: bool = False) -> History:
         """Return the history of the sweep up to event number `k`, read from the ledger.
 
-        With `shows_unsaved`, results that may be computed again count.
+        With `shows_unsaved`, results that were lost with their slice, and will be computed again,
+        count, too.
         """
         past = History(self.objective, shows_unsaved=shows_unsaved)
         for records in self.earlier_events(k):

@@ -109,9 +109,10 @@ class Tracker(trackers.Tracker):
             copy.close()
 
     def unreadable(self) -> str:
-        """Return a text on why the database file of all sweeps cannot be read; empty if it can.
+        """Return a text on why the database file of all sweeps is missing or damaged.
 
-        It is empty, too, if the copy is on a server.
+        It is empty if the file is intact, and if the copy is on a server. Raises StorageError if
+        the file cannot be accessed now.
         """
         if self._context.tracking_uri is not None:
             return ""

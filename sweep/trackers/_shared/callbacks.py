@@ -210,7 +210,7 @@ class _Server:
 
 
 def calls(context: TrackerContext, history: History, record: Recorded) -> Iterator[Call]:
-    """Yield the name of the method and the arguments of each call that an event causes.
+    """Yield (name of the method, its arguments) for each call that an event causes.
 
     `history` includes the event.
     """
@@ -243,7 +243,7 @@ def calls(context: TrackerContext, history: History, record: Recorded) -> Iterat
 
 
 def _results(trial: Mapping[str, Any], event: Reported | Closed) -> Iterator[Call]:
-    """Yield a call for each result that no earlier event had.
+    """Yield a call of ``on_trial_result`` for each result that no earlier event had.
 
     `trial` describes the trial as plain data.
     """
@@ -254,7 +254,8 @@ def _results(trial: Mapping[str, Any], event: Reported | Closed) -> Iterator[Cal
 def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Call]:
     """Yield the call for the end of a trial, if `status` is a final one.
 
-    `trial` describes the trial as plain data; `error` is its traceback or empty.
+    It is ``on_trial_error`` for a failed trial, else ``on_trial_complete``. `trial` describes the
+    trial as plain data; `error` is its traceback, or empty: then the trial's reason is passed.
     """
     if status is Status.FAILED:
         yield "on_trial_error", (trial, error or str(trial["reason"]))

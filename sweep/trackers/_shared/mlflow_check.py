@@ -50,7 +50,7 @@ class Check:
             self._runs.setdefault(run.name, []).append(run)
 
     def differences(self) -> Iterator[tuple[str, StoredRun | None]]:
-        """Yield a text for each difference.
+        """Yield a text for each difference; runs that a user deleted are not compared.
 
         The second value is its run if sending all events again would not repair the difference,
         else None.
@@ -66,7 +66,10 @@ class Check:
                 yield f"{title}: {problem}", wrong
 
     def set_aside(self) -> None:
-        """Delete the runs that sending all events again would not repair, marked as set aside."""
+        """Delete the runs that sending all events again would not repair.
+
+        Their tag ``sweep.id`` gets "(set aside)", so that they are no longer runs of this sweep.
+        """
         wrong = {run.id: run for _, run in self.differences() if run is not None}
         aside = {"sweep.id": f"{self._context.sweep_id} (set aside)"}
         for _, run in sorted(wrong.items()):

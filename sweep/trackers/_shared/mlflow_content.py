@@ -384,8 +384,8 @@ class Content:
     def _progress(self, event: Closed, record: Recorded) -> Iterator[Value]:
         """Yield the best score so far and the machine's load as rows of the sweep's own run.
 
-        They come with each slice that ended. With several objectives, so does the number of trials
-        on the Pareto front.
+        They come with each slice that ended: ``best/<metric>``, the values of `SYSTEM`, and with
+        several objectives ``front/trials``, the number of trials on the Pareto front.
         """
         best = self.history.highest
         score = None if best is None else best.score
@@ -400,7 +400,8 @@ class Content:
                 yield self._of_event(name, sum(finite_ones) / len(finite_ones), record)
 
     def _counts(self, record: Recorded) -> Iterator[Value]:
-        """Yield the number of trials in each status as rows of the sweep's own run."""
+        """Yield the number of trials in each status as rows ``trials/<status>`` of the sweep's run.
+        """
         for status in Status:
             count = self.history.count(status)
             yield self._of_event(f"trials/{status.lower()}", count, record)

@@ -188,7 +188,10 @@ def _url(database: Path) -> "sa.URL":
 
 
 def _is_known(database: Path) -> bool:
-    """Return whether a database file has a revision of MLflow's tables known to `FileStore`."""
+    """Return whether a database file has a revision of MLflow's tables known to `FileStore`.
+
+    Returns False if it cannot be read.
+    """
     try:
         with closing(tables.connect_read_only(database)) as connection:
             found = connection.execute("SELECT version_num FROM alembic_version").fetchall()

@@ -234,7 +234,7 @@ def _curve(trial: Trial) -> dict[int, float]:
 def _last(curve: Mapping[int, float]) -> list[float]:
     """Return the value of a pruned trial in Optuna, its last reported one, in a list.
 
-    The list is empty if no value was reported.
+    The list is empty if no value was reported, or the last one is NaN.
     """
     value = curve[max(curve)] if curve else math.nan
     return [] if math.isnan(value) else [value]

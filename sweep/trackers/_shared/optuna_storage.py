@@ -53,7 +53,8 @@ METRIC_NAMES = "study:metric_names"
 def place(folder: Folder) -> "Place":
     """Return the place of a sweep's copy in Optuna's tables, even if it does not exist yet.
 
-    It is the path of a file, or a schema on the server of the sweep's ledger.
+    It is a schema on the server of the sweep's ledger, or a file's path if the ledger is a file, or
+    if there is a file already.
     """
     path = folder.optuna
     on_server = None if path.is_symlink() or path.exists() else _schema_on_server(folder)
@@ -73,7 +74,7 @@ def exists(place: "Place") -> bool:
 def unreadable(place: "Place") -> str:
     """Return a text on why the tables at a place are missing or cannot be read.
 
-    Returns an empty text if they can.
+    Returns an empty text if they can. Raises StorageError if a file cannot be accessed now.
     """
     if isinstance(place, Path):
         return tables.find_damage(place)

@@ -248,7 +248,7 @@ class FileTracker(trackers.Tracker):
                 disk.sync(parent)
 
     def _created_event(self, trial: int, k: int) -> tuple[Created, float]:
-        """Return the event that created a trial, and its time.
+        """Return the event that created a trial, and its time in seconds since 1970.
 
         The ledger is read up to event `k` if needed.
         """
@@ -271,7 +271,10 @@ class FileTracker(trackers.Tracker):
         return ""
 
     def differences(self) -> list[str]:
-        """Return a text for each difference between the files and the whole ledger."""
+        """Return a text for each difference between the files and the whole ledger.
+
+        A file of a trial that is not in the ledger is one, too.
+        """
         expected: dict[Seed, dict[int, tuple[Row, float]]] = {}
         last: dict[Seed, Reported | Closed] = {}
         for records in self._context.earlier_events(math.inf):
@@ -382,7 +385,8 @@ def curves(row: Row) -> dict[str, float]:
 def made_at(row: Row, ended_at: float) -> float:
     """Return the time of a result in seconds since 1970.
 
-    It is its timestamp if that is before `ended_at`, the end of its slice; else `ended_at`.
+    It is its timestamp if that is above 0 and not after `ended_at`, the end of its slice; else
+    `ended_at`.
     """
     said = to_number(row.metrics.get("timestamp"))
     return said if said is not None and 0 < said <= ended_at else ended_at
