@@ -175,7 +175,10 @@ def best(name: str, **given: Any) -> int:
 
 
 def _refuse_test_options(options_given: dict[str, Any]) -> None:
-    """Raise BadConfig if an option was given that needs ``--test-seeds``."""
+    """Raise BadConfig if an option was given that needs ``--test-seeds``.
+
+    They are ``--top``, ``--jobs``, ``--pool``, ``--address`` and ``--timeout``.
+    """
     from sweep.core.errors import BadConfig
 
     for option in ("top", "jobs", "pool", "address", "timeout"):

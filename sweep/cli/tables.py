@@ -301,9 +301,9 @@ def _goal_cell(row: Data, counted: bool) -> str:
 
 
 def best_lines(best: Data) -> list[Text]:
-    """Return a line about the best trial so far; with several objectives, one on the Pareto front.
+    """Return a line about the best trial so far, with several objectives another on its front.
 
-    `best` is the data of `overview.best_so_far`.
+    `best` is the data of `overview.best_so_far`; the Pareto front is its entry ``front``.
     """
     others = "".join(
         f", {printable(path)} {formatting.number(value)}"

@@ -86,7 +86,10 @@ def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
 
 
 def _write_schema(folder: Path) -> None:
-    """Write the JSON Schema of specs into a folder, and print the path; nothing if it has one."""
+    """Write the JSON Schema of specs into a folder, and print its path.
+
+    Does nothing if the folder has the file already.
+    """
     from sweep.operations import schema
 
     with (

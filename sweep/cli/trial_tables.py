@@ -76,7 +76,7 @@ def _pick_lines(data: Data) -> Iterator[str]:
 
 
 def chance_text(probability: float) -> str:
-    """Return a probability, 0 to 1, with two digits; a small one as "less than 0.01"."""
+    """Return a probability, 0 to 1, with two digits; one below 0.005 as "less than 0.01"."""
     return f"{probability:.2f}" if probability >= 0.005 else "less than 0.01"
 
 
@@ -187,7 +187,10 @@ def show(data: Data) -> RenderableType:
 
 
 def _exactness_line(exactness: str) -> str:
-    """Return a line about the exactness with which a trial continues from a checkpoint."""
+    """Return a line about the exactness with which a trial continues from a checkpoint.
+
+    "A exact state" is shown as "exact state (level A)", words without a level as they are.
+    """
     level, _, said = printable(exactness).partition(" ")
     said = f"{said} (level {level})" if len(level) == 1 else printable(exactness)
     return f"exactness of checkpoints: {said}"
@@ -352,7 +355,7 @@ def explanation(data: Data) -> RenderableType:
 
 
 def _front_text(facts: Data) -> str:
-    """Return words for a trial's front at a rung, and how many trials continue there.
+    """Return words for a trial's Pareto front at a rung, and how many trials continue there.
 
     `facts` is the evidence of its rank (`explanation.explain`). It is empty if neither is known.
     """

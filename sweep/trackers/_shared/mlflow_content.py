@@ -400,8 +400,7 @@ class Content:
                 yield self._of_event(name, sum(finite_ones) / len(finite_ones), record)
 
     def _counts(self, record: Recorded) -> Iterator[Value]:
-        """Yield the number of trials in each status as rows ``trials/<status>`` of the sweep's run.
-        """
+        """Yield the number of trials in each status as rows ``trials/<status>`` of the sweep."""
         for status in Status:
             count = self.history.count(status)
             yield self._of_event(f"trials/{status.lower()}", count, record)
