@@ -115,7 +115,7 @@ def _untried(exploration: Exploration) -> bool:
 
 
 class _Enough(BaseException):
-    """Raised to end a run of an objective that asks for nothing more, or whose time is up.
+    """Raised to end a run of an objective: no more to ask, time is up, or an impossible call.
 
     `is_whole` is True if it has asked for all.
     """

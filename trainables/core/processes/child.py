@@ -71,6 +71,8 @@ class Patience(NamedTuple):
 class ChildProcess:
     """The parent's end of a child process that answers requests; it dies when the parent dies.
 
+    Creating the object starts the process.
+
     Args:
         name: name of the child in errors.
         server: function that the child calls at the first request; each method of the object that

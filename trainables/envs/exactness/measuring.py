@@ -175,6 +175,7 @@ class Inquiry:
 
     A child process, started at once, makes and measures it. If another process of the sweep
     measures it already, no child starts, and `inspect` and `measured` wait for that one's file.
+    None starts either if the result is known, or for `env_level` C.
 
     Args:
         restarts: True if failed environments are replaced, also during the measurement.

@@ -78,7 +78,7 @@ class FlatteningPreprocessor:
         space: Discrete, MultiDiscrete, MultiBinary, Box, or a Tuple or Dict of these.
 
     Raises:
-        ConfigError: a part of it is none of these.
+        ConfigError: a part of it is none of these, or has too many choices.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:

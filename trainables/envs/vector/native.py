@@ -224,7 +224,8 @@ class SameStepVectorEnv(NativeVectorEnv):
 class NextStepVectorEnv(NativeVectorEnv):
     """An adapter of environments whose step after an episode's end only resets.
 
-    Such steps are marked in `Step.restarting`, since they are no transitions.
+    The step that ended an episode is flagged in `Step.restarting`, since the next one is no
+    transition.
     """
 
     restarts_unasked = True

@@ -27,7 +27,10 @@ from trainables.envs.vector.separate import SeparateVectorEnv, environment_conte
 
 
 class RemoteVectorEnv(SeparateVectorEnv):
-    """N environments, each in a process of its own."""
+    """N environments, each in a process of its own.
+
+    Creating the object starts the processes, and waits until each has made its environment.
+    """
 
     def __init__(
         self,

@@ -164,7 +164,8 @@ class EnvServer(EnvSlot):
 class RemoteEnvSlot:
     """The worker's end of an environment that runs in its own process.
 
-    It has the methods of `EnvSlot`, for an environment in the worker's process.
+    It has the methods of `EnvSlot`, for an environment in the worker's process. The process is
+    started by `start`.
 
     Args:
         make: makes the environment, in the process.

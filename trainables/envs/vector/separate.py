@@ -29,7 +29,10 @@ Array = NDArray[Any]
 
 
 class SeparateVectorEnv:
-    """N environments with one object each, held in slots: `EnvSlot` or `RemoteEnvSlot`."""
+    """N environments with one object each, held in slots: `EnvSlot` or `RemoteEnvSlot`.
+
+    Raises EnvError if their spaces differ.
+    """
 
     restarts_unasked: bool = False
 
