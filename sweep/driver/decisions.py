@@ -464,9 +464,9 @@ def _is_over(trial: Trial, replica: Replica) -> bool:
 def _is_due(trial: Trial, replica: Replica) -> bool:
     """Return whether a replica's results should have the metric by now, judged by its kind.
 
-    An evaluation reports at its interval, possibly one iteration later; a mean over episodes needs
-    one ended episode. A trainable that reports None has no value yet, and one that evaluates now
-    and then may omit the key: then the metric is due only if its name seems to be misspelt.
+    An ``evaluation/`` metric is due after two intervals, another one after the first ended episode.
+    Without an interval or a count of episodes it is due at the trial's end, or before if results
+    have no number under its name, or a similar name. While None is reported it is not due.
     """
     metric = replica.objective.metric
     if replica.value_found == NOTHING:
