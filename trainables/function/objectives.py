@@ -31,9 +31,9 @@ _PARAMETERS = ("trial", "_trial")
 
 
 def is_objective(function: Any) -> bool:
-    """Return whether a function is an objective of Optuna: its only parameter is a trial.
+    """Return whether a function is an objective of Optuna.
 
-    That is its name, ``trial`` or ``_trial``. Further parameters may have defaults.
+    It is if the only parameter without a default is called ``trial`` or ``_trial``.
     """
     try:
         parameters = inspect.signature(function).parameters.values()

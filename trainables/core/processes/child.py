@@ -150,8 +150,8 @@ class ChildProcess:
         """Wait for the answer to the latest request, and return the method's result.
 
         The time limit `patience` begins with the request. If the method raised, raises its error if
-        that is one of `NAMED_ERRORS`, else WorkerError. Raises WorkerError, too, if the child died,
-        hangs (it is then killed) or was interrupted within a message.
+        that is one of `NAMED_ERRORS`, else WorkerError. Raises WorkerError, too, if the child died
+        or hangs (it is then killed), or a message was interrupted half-way.
         """
         kind, answer = self.receive_answer(patience)
         if kind == "error":
@@ -162,8 +162,8 @@ class ChildProcess:
         """Wait for the answer to the latest request; return it without raising the child's error.
 
         Returns ``("ok", result)``, or ``("error", (class name, message, traceback))``. Skips notes,
-        which the child sends while it works. Raises WorkerError if the child died, hangs or was
-        interrupted within a message.
+        which the child sends while it works. Raises WorkerError if the child died or hangs, or a
+        message was interrupted half-way.
         """
         kind, answer = self.receive_message(patience)
         while kind == "note":
@@ -174,8 +174,8 @@ class ChildProcess:
         """Wait for the next message of the latest request, which may be a note.
 
         Returns ``("note", content)``, ``("ok", result)``, or ``("error", (class name, message,
-        traceback))``. A note restarts the time limit. Raises WorkerError if the child died, hangs
-        or was interrupted within a message.
+        traceback))``. A note restarts the time limit. Raises WorkerError if the child died or
+        hangs, or a message was interrupted half-way.
         """
         self._require_whole()
         self._patience = patience

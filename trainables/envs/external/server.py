@@ -215,8 +215,10 @@ class PolicyServer(ExternalEnv):
     def handle_call(self, body: bytes) -> dict[str, Any]:
         """Execute the request in the JSON `body`, about one episode, and return the answer.
 
-        Waits up to the setting `answer_s` for the trainer's action, if it asks for one. Raises
-        Refused, with the HTTP status, for any mistake, and if the request must be repeated.
+        The answer has its ``number``, and the ``action`` that was asked for or else the ``version``
+        of the policies; for ``policies`` also these, agent → policy. Waits up to the setting
+        `answer_s` for an action. Raises Refused, with the HTTP status, for any mistake, and if the
+        request must be repeated.
         """
         try:
             request = strict_json.parse(body)
@@ -239,9 +241,8 @@ class PolicyServer(ExternalEnv):
     def _handle(self, client: str, request: dict[str, Any], digest: bytes) -> dict[str, Any]:
         """Execute a client's parsed request, unless it is a repeated one, and return the answer.
 
-        The answer has its ``number``, and the ``action`` that was asked for or else the ``version``
-        of the policies; after ``policies`` also these, agent → policy. `digest` is the SHA-256 of
-        its body. Raises Refused, EpisodeError, EpisodeLost, or SystemExit after `close`.
+        The answer is that of `handle_call`. `digest` is the SHA-256 of its body. Raises Refused,
+        EpisodeError, EpisodeLost, or SystemExit after `close`.
         """
         if unknown := sorted(request.keys() - KEYS):
             raise Refused(400, f"unknown key {shorten(unknown[0])}; known: {', '.join(KEYS)}")
