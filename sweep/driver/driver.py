@@ -134,9 +134,8 @@ class Driver:
     def turns(self) -> Generator[None, None, None]:
         """Run the driver like `run`, but yield after each turn, so the caller can act in between.
 
-        The end of the term is recorded only when the generator is exhausted; if the sweep has
-        finished, the file that makes its models and report due for MLflow is written before.
-        Raises as `run`.
+        The end of the term is recorded only after the last turn; if the sweep has finished, the
+        file that makes its models and report due for MLflow is written before. Raises as `run`.
         """
         self._end_abandoned()
         with contextlib.closing(self._requests):

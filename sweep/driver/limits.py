@@ -493,9 +493,10 @@ class Guard:
     ) -> Iterator[SweepError]:
         """Yield the error for each limit that a slice exceeds.
 
-        `limits.trial_s` is exceeded only if the iteration does not end within the `GRACE` either.
-        `pid` is None before its process has started; `used` is the memory of that process in bytes,
-        0 if it was not measured. `now` is the time on the `_DriverClock`, in seconds.
+        It is LimitPassed for `limits.trial_s`, exceeded only if the iteration does not end within
+        the `GRACE` either, and WorkerLost for `no_progress_s` and `trial_memory`. `pid` is None
+        before the slice's process has started; `used` is the memory of that process in bytes, 0 if
+        it was not measured. `now` is the time on the `_DriverClock`, in seconds.
         """
         limits = self._limits
         if limits.trial_s is not None and observation.trained_s is not None:

@@ -140,7 +140,7 @@ _LAST_TERM = 2**63 - 1
 
 
 def read(connection: Connection) -> Lease:
-    """Return the lease and the number of the newest event, in a transaction.
+    """Return the lease, its `last_event` included, as a transaction sees it.
 
     Raises DecodeError if the lease's row is not valid.
     """

@@ -203,7 +203,7 @@ class Scheduler(PerTrialStopping):
         )
 
     def promotion_count(self, count: int) -> int:
-        """Return how many of `count` trials at a rung continue: one in `reduction_factor`.
+        """Return how many of `count` trials continue: one in `reduction_factor`, rounded down.
 
         With ``type: stopping`` all of fewer than `reduction_factor` do; trials equal to the last
         one, which then continue too, are not counted.

@@ -175,7 +175,7 @@ class _Rungs:
     def ranked_points(self, request: Request, level: float) -> Points:
         """Return the settings of a rung's trials as points (trials, parameters), best first.
 
-        With several objectives the order is that of fronts.
+        They have NaN for inactive parameters. With several objectives the order is that of fronts.
         """
         numbers = [*map(itemgetter(-1), self._keys[level])]
         if request.objective.objectives:

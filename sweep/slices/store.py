@@ -668,7 +668,7 @@ def require(url: str) -> None:
 def _require(url: str, sweep_id: str) -> None:
     """Raise RemoteError unless the storage at `url` says that it holds the sweep `sweep_id`.
 
-    It says so in its file `MARK`, which may also be missing or unreadable.
+    It says so in its file `MARK`; without a readable one the error is raised, too.
     """
     try:
         said = json.loads(Remote(url).read(MARK))

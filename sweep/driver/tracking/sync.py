@@ -172,7 +172,7 @@ def _read_entry(folder: Folder, sweep_id: str) -> dict[str, object]:
 
 
 def _code_digest(ledger: Ledger, spec: SweepSpec, history: History) -> str:
-    """Return a digest of all names of code in a ledger: trainable, paths, trials' settings."""
+    """Return a hex digest of sweep ID and all names of code: trainable, paths, trials' settings."""
     digest = hashlib.sha256()
     names = [ledger.sweep_id, spec.trainable, list(ledger.provenance["paths"])]
     for part in (names, *(trial.config for trial in history.trials)):

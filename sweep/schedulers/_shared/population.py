@@ -216,7 +216,7 @@ class Population(schedulers.Scheduler):
         return Plan()
 
     def _generation(self, history: History, level: float) -> Generation | None:
-        """Return the trials compared at a level; None while some are still on their way to it.
+        """Return the ranked trials that reached a level; None while some are on their way to it.
 
         Offspring that started at or past the level are not among them.
         """
@@ -311,7 +311,7 @@ class Population(schedulers.Scheduler):
         return Plan(fresh=tuple(fresh))
 
     def _count(self, size: int) -> int:
-        """Return how many of `size` compared trials are replaced: a quantile, at most half."""
+        """Return how many of `size` trials are replaced: a quantile, rounded up, at most half."""
         return min(math.ceil(size * self.options.quantile_fraction), size // 2)
 
     def _next_level(self, time: float) -> float:

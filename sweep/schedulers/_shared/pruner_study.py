@@ -226,7 +226,7 @@ class _StudyTrials(Summary):
         """Make Optuna's record of a trial, with values at the levels at which it was judged.
 
         Unless the pruner stores decisions, only paused and completed trials get values. A completed
-        trial without a finite score is FAIL; others are added to the index.
+        trial without a finite score is FAIL; other completed ones are added to the index.
         """
         number, state, score = trial.number, _STATES[trial.status], trial.score
         if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):

@@ -33,8 +33,8 @@ class Column:
     high: float
     """Value of the setting at coordinate 1; 1 minus the value if `scale` is distance."""
     scale: str = "linear"
-    """Scale between both: linear; log; or distance (the logarithm of 1 minus the value, for
-    discount factors)."""
+    """Scale between `low` and `high`: linear; log; or distance (the logarithm of 1 minus the value,
+    for discount factors)."""
     longest: float = math.inf
     """Longest training, in environment steps, for which results on the games show the effect of the
     setting."""
