@@ -484,7 +484,7 @@ class RealSlice(Stretch):
 
 
 def _cache_key(spec: SliceSpec, digest: str) -> cache.Key:
-    """Return the key under which a trainable with the state of this checkpoint is kept."""
+    """Return the key of a kept trainable: sweep ID, trial, replica, digest of its checkpoint."""
     return (spec.sweep_id, spec.trial, spec.replica, digest)
 
 

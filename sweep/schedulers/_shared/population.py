@@ -404,24 +404,21 @@ def _deficit(other: float | None, judged: float | None, sign: float) -> float:
 
 
 def _goal_key(trial: Trial) -> Entry | None:
-    """Return an entry that sorts the trials by their goals; None for a trial without one."""
+    """Return the entry (goal, number), by which trials are sorted; None without a goal."""
     return None if trial.goal.until is None else (trial.goal.until, trial.number)
 
 
 def _living_key(trial: Trial) -> Entry | None:
-    """Return an entry that sorts unfinished trials by their goals, those without one first.
+    """Return the entry (goal, number) of an unfinished trial; minus infinity stands for no goal.
 
-    Returns None for finished ones.
+    Returns None for a finished one.
     """
     at = -math.inf if trial.goal.until is None else trial.goal.until
     return None if trial.status in FINISHED else (at, trial.number)
 
 
 def _member_key(trial: Trial) -> Entry | None:
-    """Return an entry like that of `_living_key`.
-
-    Returns None also for clones, which may be ahead of the population.
-    """
+    """Return the entry of `_living_key`; None for clones, which may be ahead of the population."""
     return _living_key(trial) if trial.clone_of is None else None
 
 

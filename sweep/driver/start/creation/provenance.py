@@ -22,10 +22,11 @@ _PROCESSORS = Path("/proc/cpuinfo")
 def current(trainable: type[Trainable], source: str | None = None) -> dict[str, Any]:
     """Return what may change results besides the spec: ``versions``, ``source``, ``processor``.
 
-    They are library → version, the digest of the trainable's code, and the processor's model name.
+    They are library, ``python`` or ``sweep`` → version, the digest of the trainable's code, and
+    the processor's model name.
 
     Args:
-        source: digest of its code; None to compute it from its source file.
+        source: that digest; None to compute it from the trainable's source file.
     """
     versions = {"python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in RECORDED}
