@@ -137,13 +137,12 @@ class Storage:
         studies = self._rdb.get_all_studies()
         if any(study.study_name == name for study in studies):
             return
+        own = [one._study_id for one in studies if one.user_attrs.get("sweep_id") == sweep_id]
+        if not own:
+            return
         with self._rdb.engine.begin() as connection:
-            for study in studies[:1]:
-                if study.user_attrs.get("sweep_id") == sweep_id:
-                    its = sa.update(models.StudyModel).where(
-                        models.StudyModel.study_id == study._study_id
-                    )
-                    connection.execute(its.values(study_name=name))
+            study = sa.update(models.StudyModel).where(models.StudyModel.study_id == own[0])
+            connection.execute(study.values(study_name=name))
 
     def create(self, name: str, directions: Iterable[str], attributes: Mapping[str, Any]) -> int:
         """Create an empty study with directions (``maximize`` …) and user attributes.

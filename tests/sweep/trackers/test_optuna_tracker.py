@@ -531,6 +531,16 @@ print(optuna.logging.get_verbosity() == optuna.logging.WARNING)
     assert run_python(code, cwd=tmp_path) == "True\n"
 
 
+def test_a_renamed_sweep_finds_its_study_among_others_in_the_file(tmp_path: Path) -> None:
+    with closing(Storage(tmp_path / "studies.db")) as storage:
+        storage.create("another", ["maximize"], {"sweep_id": "b"})
+        own = storage.create("before", ["maximize"], {"sweep_id": "a"})
+        storage.rename("after", "a")
+        assert storage.find("after") == own
+        storage.rename("another", "a")  # a name that is taken
+        assert storage.find("after") == own
+
+
 # ---- on the server of the ledger ----------------------------------------------------------------
 
 

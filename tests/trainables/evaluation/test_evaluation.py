@@ -252,6 +252,23 @@ def test_T13_an_evaluation_that_returns_no_dict_is_refused(monkeypatch: pytest.M
     trainer.stop()
 
 
+class Unlucky(PPO):
+    """Draws from numpy's global stream and raises when it is evaluated."""
+
+    def _evaluate(self) -> Any:
+        np.random.random()  # noqa: NPY002 the stream that an evaluation must not change
+        raise ZeroDivisionError
+
+
+def test_T13_an_evaluation_that_raises_leaves_the_global_streams_as_they_were() -> None:
+    trainer = Unlucky({**SMALL, "evaluation_interval": 1}, TrialContext(seed=1))
+    before = np.random.get_state()[2]  # noqa: NPY002
+    with pytest.raises(ZeroDivisionError):
+        trainer._run_evaluation(1)
+    assert np.random.get_state()[2] == before  # noqa: NPY002
+    trainer.stop()
+
+
 def test_T15_a_restored_trainer_is_not_evaluated_at_the_start_again(tmp_path: Path) -> None:
     first = make({"evaluation_interval": 5})
     first.train()

@@ -143,7 +143,7 @@ class TrainingLoop(Collector):
         """Evaluate, record videos if ``record_env`` says so, and return the entries for the result.
 
         Calls `_before_evaluate` and `_evaluate`, which algorithms may override. The global random
-        streams are not changed.
+        streams are not changed, even if one of them raises.
 
         Args:
             iteration: iteration that this evaluation ends; 0 for the evaluation at the start.
@@ -152,10 +152,12 @@ class TrainingLoop(Collector):
             TrainableError: `_evaluate` returned no dict.
         """
         streams = rng.capture_global()
-        self._before_evaluate()
-        with self._limited_threads():
-            evaluated: object = self._evaluate()
-        rng.restore_global(streams)
+        try:
+            self._before_evaluate()
+            with self._limited_threads():
+                evaluated: object = self._evaluate()
+        finally:
+            rng.restore_global(streams)
         if not isinstance(evaluated, dict):
             raise TrainableError(
                 f"{type(self).__name__}._evaluate() returned {shorten(evaluated)}; "
