@@ -10,10 +10,10 @@ run: setup ## the main job: search, train, checkpoint, compare
 	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
 
 test: setup ## the tests to run while you work: all but the slow ones
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "not slow and not proof"
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations 30 -m "not slow and not proof"
 
 test-rest: setup ## the slow tests: kills, real servers, many processes
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "slow and not proof"
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations 30 -m "slow and not proof"
 
 proofs: setup ## claims of tests again, at a larger scale, with more kills; before a release
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m proof
