@@ -138,6 +138,14 @@ def test_several_values_are_named_in_the_order_of_the_spec() -> None:
     trained.stop()
 
 
+def test_a_value_that_is_no_number_stands_under_its_name() -> None:
+    context = TrialContext(metric="loss", objectives=("size",))
+    trained = wrap(lambda trial: (1.0, None))({}, context)
+    result = trained.train()
+    assert (result["loss"], result["size"]) == (1.0, None)
+    trained.stop()
+
+
 def with_checkpoints(trial: Any) -> None:
     get_checkpoint()
 

@@ -315,13 +315,13 @@ class Trial(dict[str, Any]):
                     f"{', '.join(self._names)}; name those after the first in their order, "
                     f"objectives: {{NAME: min or max}}"
                 )
+            named = [named_result(*pair) for pair in zip(returned, self._names, strict=True)]
             returned = {
-                name: value
-                for one, name in zip(returned, self._names, strict=True)
-                for value in named_result(one, name).values()
+                name: one[name] if isinstance(one, dict) and name in one else one
+                for one, name in zip(named, self._names, strict=True)
             }
-        named = named_result(returned, self._names[0])
-        return {**named, **self._numbers()} if isinstance(named, dict) else named
+        result = named_result(returned, self._names[0])
+        return {**result, **self._numbers()} if isinstance(result, dict) else result
 
 
 def find_setting(config: Mapping[str, Any], name: str) -> Any:

@@ -399,6 +399,20 @@ def test_an_episode_that_was_lost_before_its_first_step_may_begin_again_under_it
         assert client.get_action("e", np.zeros(3, np.float32)) == 2
 
 
+def test_an_episode_that_the_server_does_not_begin_is_lost_and_may_begin_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lose(*_: Any, **__: Any) -> Any:
+        monkeypatch.undo()
+        raise EpisodeLost("the server closes")
+
+    with serving() as (server, _), PolicyClient(server.address) as client:
+        monkeypatch.setattr(client, "_request", lose)
+        with pytest.raises(EpisodeLost, match="the server closes"):
+            client.start_episode("e")
+        assert client.start_episode("e") == "e"
+
+
 def test_a_request_that_comes_again_around_the_end_begins_nothing() -> None:
     with serving(answers=False) as (server, _):
         start, end = request(), request(1, "end")

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,7 @@ def test_an_interrupted_receive_leaves_no_child_that_writes_while_it_is_written_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["recv", "send"])
+@pytest.mark.parametrize("name", ["recv", "send_bytes"])
 def test_a_message_that_was_interrupted_half_way_is_an_error_ever_after(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +208,16 @@ def test_a_message_that_was_interrupted_half_way_is_an_error_ever_after(
     for _ in range(2):
         with pytest.raises(WorkerError, match=r"worker 0.*interrupted half-way"):
             trainer.workers.sample()
+    trainer.stop()
+
+
+def test_a_request_that_cannot_be_pickled_leaves_its_child_as_it_was() -> None:
+    trainer = make({**TWO, "num_workers": 1})
+    (process,) = trainer.workers._processes
+    with pytest.raises(TypeError, match="cannot pickle"):
+        process.send("sample", threading.Lock())
+    (sample,) = trainer.workers.sample()
+    assert isinstance(sample, Sample)
     trainer.stop()
 
 

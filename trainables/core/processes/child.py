@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing import connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, TypeAlias
 
 from trainables.core.logs import LogConfig, is_shown, set_level, show
@@ -139,7 +140,7 @@ class ChildProcess:
 
         If the answer to the previous request was not read, it is waited for and dropped first.
         Raises WorkerError if the child has died, hangs or does not take the request in time. If an
-        argument cannot be pickled, raises pickle's error, and the child is of no more use.
+        argument cannot be pickled, raises pickle's error and sends nothing.
         """
         if self._answered < self._number:
             # Its answer was not waited for to the end. A child that is writing reads no request.
@@ -243,14 +244,16 @@ class ChildProcess:
     def _send_message(self, method: str, args: tuple[Any, ...]) -> None:
         """Write a numbered request to the pipe.
 
-        Raises WorkerError if the child died or does not read.
+        Raises WorkerError if the child died or does not read, pickle's error before anything is
+        written if an argument cannot be pickled.
         """
         self._require_whole()
+        message = ForkingPickler.dumps((self._number + 1, method, args))
         self._asked_at = time.monotonic()
         self._number += 1
         self._torn = True
         try:
-            self._pipe.send((self._number, method, args))
+            self._pipe.send_bytes(message)
         except BlockingIOError:
             raise self._time_out("has not taken its request", self._standstill) from None
         except (BrokenPipeError, ConnectionResetError):

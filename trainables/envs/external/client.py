@@ -204,7 +204,7 @@ class PolicyClient:
         try:
             self._call(episode_id, "start", training_enabled=training_enabled)
         except BaseException:
-            del self._episodes[episode_id]
+            self._episodes.pop(episode_id, None)  # EpisodeLost has removed it already
             raise
         return episode_id
 
