@@ -5,6 +5,7 @@ time is up, even within a step. Durations are in seconds, sizes in bytes.
 """
 
 import contextlib
+import math
 import os
 import tempfile
 import time
@@ -75,7 +76,8 @@ class Lack:
     """The first part of a training, in which results do not have the metric."""
 
     last_without: float
-    """Value of ``time_attr`` in the last result without the metric."""
+    """Value of ``time_attr`` in the last result before `first_with`; minus infinity if the first
+    result has the metric."""
     first_with: float | None = None
     """Value of ``time_attr`` in the first result with the metric; None if there was none."""
     iteration: int | None = None
@@ -108,8 +110,7 @@ class SmokeTest:
     """Number of iterations whose results were examined; 0 if there was none. Names of the spec that
     are missing in the first results make it larger."""
     lack: Lack | None = None
-    """The training before the first result with the metric; None if the first result had it, or
-    there was none."""
+    """The training before the first result with the metric; None if no result has ``time_attr``."""
     cut_short: CutShort | None = None
     """The moment at which the time limit ended the test; None if it finished."""
 
@@ -462,20 +463,22 @@ class _Tryout:
 def _lack(
     before: Lack | None, result: Mapping[str, Any], metric: str, time_attr: str
 ) -> Lack | None:
-    """Return the training without the metric, `before` extended by one more result.
+    """Return the training before the first result with the metric, `before` extended by a result.
 
-    Returns None while each result had the metric. Results without `time_attr`, and those after the
-    first one with the metric, change nothing.
+    Returns None before the first result with `time_attr`. Results without it, and those after the
+    first one with the metric, change nothing. A metric of NaN counts as none.
     """
     at = to_number(result.get(time_attr))
     if at is None or (before and before.first_with is not None):
         return before
     if not is_known(to_number(result.get(metric))):
         return Lack(at if before is None else max(at, before.last_without))
-    if before is None:
-        return None
-    iteration, length = result.get("training_iteration"), to_number(result.get(EPISODE_LEN))
-    return replace(before, first_with=at, iteration=iteration, episode_len=length)
+    return Lack(
+        last_without=-math.inf if before is None else before.last_without,
+        first_with=at,
+        iteration=result.get("training_iteration"),
+        episode_len=to_number(result.get(EPISODE_LEN)),
+    )
 
 
 def _nothing_to_compare(trainable: Trainable) -> str:

@@ -96,6 +96,19 @@ def test_validate_takes_nan_for_no_metric(first: int, expected: str, tmp_path: P
     assert re.fullmatch(f"metric: {expected}", said)
 
 
+class EveryOther(Quadratic):
+    """Its metric comes with the first result, the third and so on."""
+
+    def step(self) -> dict[str, Any]:
+        result = super().step()
+        return {**result, "bonus": 1.0} if self.iteration % 2 == 0 else result
+
+
+def test_validate_does_not_doubt_a_metric_that_the_first_result_has(tmp_path: Path) -> None:
+    spec = {"trainable": f"{__name__}:EveryOther", "metric": "bonus"}
+    assert warnings_of(tmp_path, **spec) == []
+
+
 def test_the_examples_take_the_values_of_grids_in_turn_as_trials_do(tmp_path: Path) -> None:
     space = {"lr": {"uniform": [0.1, 0.9]}, "x0": {"grid": [1, 2]}, "target": {"grid": [0, 1]}}
     resolved, _text = prepare.prepare(str(write_spec(tmp_path, space=space)), [])
