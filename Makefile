@@ -59,7 +59,7 @@ setup: $(STAMP) ## .venv with the pinned dependencies
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable ".[dev]"
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true # as pip does, but on all cores; templates fail
+	$(BIN)/python -m compileall -q -j 0 -x "/tests?/" $(VENV)/lib > /dev/null || true # as pip does, but on all cores; templates fail
 	touch $@
 
 clean: ## remove what make setup and the tools left; your sweeps stay

@@ -7,12 +7,11 @@ import pytest
 from benchmarks.chaos import scheduling
 from benchmarks.chaos.store_cases import Cases, Failed
 from sweep.slices import retention
+from tests.support.proofs import proofs_except
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(  # parts that run side by side
-    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(3, 10))]
-)
+@pytest.mark.parametrize("seed", proofs_except({0, 1}, range(10)))  # parts that run side by side
 def test_R18_whatever_happens_to_a_sweep_its_promises_hold(seed: int) -> None:
     happened = scheduling.case(seed, 20, shrinks=False)
     assert happened["sweeps"] >= 20

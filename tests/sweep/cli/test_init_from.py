@@ -12,6 +12,7 @@ from sweep.driver.start import prepare
 from sweep.ledger.folder import Folder
 from tests.support import sweeps
 from tests.support.command_line import Here
+from tests.support.proofs import proofs_except
 
 WANDB = """\
 program: prog.py
@@ -183,7 +184,10 @@ def test_a_spec_from_the_zoo_runs(here: Here) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "steps", "iterations"),
-    [("a2c", 10_000, 2), ("dqn", 1024, 2), ("sac", 600, 3), ("td3", 600, 3)],
+    proofs_except(
+        {("a2c", 10_000, 2), ("sac", 600, 3)},
+        [("a2c", 10_000, 2), ("dqn", 1024, 2), ("sac", 600, 3), ("td3", 600, 3)],
+    ),
 )
 def test_each_algorithm_of_the_zoo_trains_with_a_result_for_many_short_rounds(
     name: str, steps: int, iterations: int, here: Here

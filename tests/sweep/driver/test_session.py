@@ -82,8 +82,8 @@ def wait_for_line(process: "subprocess.Popen[str]", words: str) -> None:
     [
         (signal.SIGINT, 130, True),
         (signal.SIGTERM, 143, False),
-        (signal.SIGTERM, 143, True),
-        (signal.SIGHUP, 129, False),
+        pytest.param(signal.SIGTERM, 143, True, marks=pytest.mark.proof),
+        pytest.param(signal.SIGHUP, 129, False, marks=pytest.mark.proof),
     ],
 )
 def test_a_signal_saves_and_the_sweep_goes_on_exactly(

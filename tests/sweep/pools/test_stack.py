@@ -247,7 +247,7 @@ def test_stacks_of_several_widths_are_resumed_to_the_bit(
     assert everything(runner.folder) == everything(several_shapes)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_lanes_with_a_replay_are_resumed_to_the_bit(
     runner: Runner, tmp_path: Path, cache: Path
 ) -> None:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.support.attacks import CANARY, PICKLES, PROTO, Calls, u32
+from tests.support.proofs import proofs_except
 from trainables.checkpoint.normal_form import MAX_VALUES, normalise
 from trainables.checkpoint.pickle_scan import (
     MAX_BYTES,
@@ -535,6 +536,10 @@ SWELLING = {
 }  # fmt: skip
 
 
+#: Those of which reading takes the most memory for each byte, and one of each other kind.
+SWELLING_MOST = {"set of five", "dict of many", "nested lists", "long int", "wide text", "array"}
+
+
 def _peak_of_reading(pickled: bytes) -> int:
     tracemalloc.start()
     try:
@@ -545,8 +550,9 @@ def _peak_of_reading(pickled: bytes) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", SWELLING.values(), ids=SWELLING.keys())
-def test_reading_takes_no_more_memory_than_the_scan_has_counted(unit: bytes) -> None:
+@pytest.mark.parametrize("name", proofs_except(SWELLING_MOST, SWELLING))
+def test_reading_takes_no_more_memory_than_the_scan_has_counted(name: str) -> None:
+    unit = SWELLING[name]
     for count in (1, 700, 5_000):
         pickled = _list_of(unit, count)
         counted = scan(pickled, 0)

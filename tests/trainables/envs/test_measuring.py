@@ -59,8 +59,8 @@ def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     ("env", "call"),
     [
         (f"{HERE}:Perilous", "step"),
-        (f"{HERE}:Resetless", "reset"),
-        (f"{HERE}:HangsWhenMade", "__init__"),
+        pytest.param(f"{HERE}:Resetless", "reset", marks=pytest.mark.proof),
+        pytest.param(f"{HERE}:HangsWhenMade", "__init__", marks=pytest.mark.proof),
     ],
 )
 def test_a_trainer_on_an_environment_that_hangs_says_in_which_call(env: str, call: str) -> None:

@@ -134,8 +134,10 @@ def test_W8_an_evaluation_that_callbacks_steer_is_recorded_as_it_was_played(
     [
         ({"env": "CartPole-v1"}, "A"),
         ({"env": "LunarLander-v3", "train_batch_size": 160}, "B"),
-        ({"env": f"{HERE}:DrawsByGlobalChance"}, "C"),
-        ({"remote_worker_envs": True, "num_envs_per_worker": 2}, "C"),
+        pytest.param({"env": f"{HERE}:DrawsByGlobalChance"}, "C", marks=pytest.mark.proof),
+        pytest.param(
+            {"remote_worker_envs": True, "num_envs_per_worker": 2}, "C", marks=pytest.mark.proof
+        ),
         ({"num_workers": 1, "batch_mode": "complete_episodes"}, "C"),
         ({"callbacks": "tests.support.callbacks:Diary"}, "C"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.processes import run_python
+from tests.support.proofs import proofs_except
 from tests.support.trainers import PLAIN, differences, final_state, make, run, stable
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
@@ -49,10 +50,12 @@ CASES: dict[str, dict[str, Any]] = {
         "train_batch_size": 192,
     },
 }
+#: Cases that another one of `CASES` contains.
+CONTAINED = {"native vector", "complete episodes", "filters of their own", "with a memory"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", proofs_except(CASES.keys() - CONTAINED, CASES))
 def test_a_restored_trial_equals_the_uninterrupted_one(case: str) -> None:
     straight = make(CASES[case])
     expected = run(straight, HEAD + TAIL)

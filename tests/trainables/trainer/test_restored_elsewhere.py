@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.proofs import proofs_except
 from tests.support.trainers import differences, final_state, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.checkpoint.file import parse_name, read, verify
@@ -71,6 +72,17 @@ ELSEWHERE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
+#: Cases with each kind of difference once.
+SOME = {
+    "two workers, none",
+    "no worker, one",
+    "fewer environments",
+    "cut episodes",
+    "environments apart",
+    "filters of their own",
+    "ranks, none",
+}
+
 #: Settings → the state of a trainer with them after two iterations.
 _STATES: dict[str, dict[str, Any]] = {}
 
@@ -99,13 +111,7 @@ def saved(trainer: PPO, folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(name, marks=[pytest.mark.proof] * (name == "workers that learn"))
-        for name in ELSEWHERE
-    ],
-)
+@pytest.mark.parametrize("case", proofs_except(SOME, ELSEWHERE))
 def test_what_was_learnt_comes_back_and_new_episodes_begin(
     case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -238,7 +244,7 @@ def test_filters_with_equal_states_stand_for_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ELSEWHERE)
+@pytest.mark.parametrize("case", proofs_except(SOME, ELSEWHERE))
 def test_what_goes_on_exactly_or_not_at_all_refuses_it_in_one_line(case: str) -> None:
     before, after, says = ELSEWHERE[case]
     if (name := repr(before)) not in _STATES:
