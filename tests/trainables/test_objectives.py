@@ -138,9 +138,13 @@ def test_several_values_are_named_in_the_order_of_the_spec() -> None:
     trained.stop()
 
 
+def half_known(trial: Any) -> Any:
+    return 1.0, None
+
+
 def test_a_value_that_is_no_number_stands_under_its_name() -> None:
     context = TrialContext(metric="loss", objectives=("size",))
-    trained = wrap(lambda trial: (1.0, None))({}, context)
+    trained = wrap(half_known)({}, context)
     result = trained.train()
     assert (result["loss"], result["size"]) == (1.0, None)
     trained.stop()
