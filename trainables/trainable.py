@@ -147,7 +147,9 @@ class Trainable:
     config_class: "ClassVar[type[Settings] | None]" = None
     """Pydantic model of the settings; None if the class does not declare its settings."""
     takes_other_settings: ClassVar[bool] = True
-    """True if settings that `config_class` does not have are allowed in addition to its own."""
+    """True if schema and reference allow settings that `config_class` does not have. It decides
+    nothing else: `check_config` refuses unknown settings. Without a `config_class` it has no
+    effect."""
     at_checkpoint = True
     """True if a checkpoint saved now would contain everything done so far.
 

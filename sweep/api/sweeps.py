@@ -288,7 +288,11 @@ class Sweep:
 
     @property
     def status(self) -> str:
-        """State: running, testing, paused, finished, stopped or interrupted."""
+        """State: running, testing, paused, finished, stopped or interrupted.
+
+        A paused sweep has a driver that waits. The driver of a stopped one ended early, in order;
+        that of an interrupted one was killed, or has not begun.
+        """
         return lookup.state(self._folder, lookup.read_history(self._folder)).value
 
     @property

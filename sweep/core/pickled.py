@@ -162,7 +162,8 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> PickledTra
 def source_of(stored: PickledTrainable) -> str:
     """Return the digest of the code in the header of a trainable's file, without loading code.
 
-    Raises CheckpointError if the file is damaged.
+    It is empty if the header has none; the signature is not checked. Raises CheckpointError if the
+    file is missing, damaged, of another format, or unreadable.
     """
     return str(file.identify(Path(stored.file))[1].get("source", ""))
 

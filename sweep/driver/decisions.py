@@ -357,8 +357,9 @@ def _judge_crashed(
 ) -> tuple[Status, str]:
     """Return status and reason after the trainable raised an exception.
 
-    It is FAILED if the replica crashed at this iteration before, or more than `max_failures` times,
-    else PAUSED, to be tried again.
+    It is FAILED if `replica`, which does not count this crash yet, crashed at this iteration
+    before, or has `max_failures` crashes already; else PAUSED, to be tried again. Crashes in
+    iterations that were finished since do not count.
     """
     at = outcome.error_at
     where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"

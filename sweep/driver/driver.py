@@ -380,9 +380,11 @@ class Driver:
         return decisions.missing_metric_error(self.history, name, rungs, at_end)
 
     def _interrupted_replicas(self) -> list[Replica]:
-        """Return the replicas that were interrupted before their goals and can continue at once.
+        """Return the replicas that are PAUSED on their way and must continue.
 
-        Replicas that a user holds, and those that have failed, are left out.
+        They are before their goals or have lost results, for example after a crash that is retried,
+        the early end of a slice or the end of a driver. Replicas that a user holds are left out.
+        Trials are in order of their numbers.
         """
         trials = self.history.ordered(order.interrupted)
         return [replica for trial in trials for replica in trial.replicas if replica.is_interrupted]

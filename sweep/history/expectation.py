@@ -363,10 +363,11 @@ class Expectations(Summary):
         return self._fit
 
     def _compute_fit(self) -> "_Fit":
-        """Bring `_table` up to date and return the model's estimates for all trials.
+        """Bring `_table` up to date and return the estimates for all trials with finite scores.
 
-        With fewer than `FEWEST` trials the result has no estimates, and orders trials by their
-        scores.
+        With fewer than `FEWEST` such trials there are no estimates, and their scores give the
+        order. Of equals, the trial with fewer environment steps is first. Empties `_stale`; the
+        caller stores the result.
         """
         import numpy as np
 

@@ -89,9 +89,9 @@ def order_text(trial: Trial, expected: Expected | None, is_pick: bool) -> str:
 
 
 def _sort_key(value: float) -> str:
-    """Return 16 hexadecimal digits for a number.
+    """Return 16 hexadecimal digits for a number, infinities included; it must not be NaN.
 
-    Such texts sort alphabetically as the numbers do.
+    Such texts sort alphabetically as the numbers do; -0.0 has the text of 0.0.
     """
     (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))  # -0.0 equals 0.0
     return f"{bits ^ (2**64 - 1 if bits >> 63 else 1 << 63):016x}"

@@ -398,7 +398,10 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Seconds of training of all replicas, without test replicas."""
+        """Seconds of training of all replicas, without test replicas.
+
+        Iterations computed twice count once; those of a parent's checkpoint do not count.
+        """
         return sum(replica.seconds for replica in self.replicas)
 
     @property

@@ -221,7 +221,8 @@ class Saving:
         """Return whether this iteration is to be saved even if its metric is not a new best.
 
         With the policy's `every`, each multiple of that is. Without, all iterations are if several
-        best checkpoints are kept; else one is `APART_S` seconds after the last checkpoint.
+        best checkpoints are kept; else one is `APART_S` seconds after the last checkpoint of this
+        slice, or after the slice's beginning if it has none.
         """
         policy = self._spec.policy
         if policy.every is not None:

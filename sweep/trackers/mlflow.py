@@ -282,9 +282,10 @@ class _Copy:
             self._store.attach(run, file, MEDIA)
 
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
-        """Write rows, tags, parameters and status of a trial's run, created if missing.
+        """Write the rows, tags, parameters and status that a trial's run lacks; return the run.
 
-        Returns the run.
+        The run is created under the run `parent` if it is missing. Rows with other values are
+        corrected if MLflow allows it. A deleted run stays as it is.
         """
         tags = {PARENT: parent.stored.id, **self._content.trial_tags(trial)}
         created = self._content.created_at[trial.number]

@@ -107,8 +107,8 @@ def _estimate(aggregate: Aggregate) -> str:
 def _compare(first: Trial, second: Trial) -> Data:
     """Return the probability that a run of the first trial beats one of the second.
 
-    It is computed from test scores: ``value`` with its interval ``low`` to ``high``. ``first`` and
-    ``second`` are the trials' numbers.
+    It is computed from their test scores, at least one each; a tie counts as half. ``value`` has
+    the 95 % interval ``low`` to ``high``. ``first`` and ``second`` are the trials' numbers.
     """
     sign = first.objective.sign
     better, worse = ([sign * score for score in scores(trial)] for trial in (first, second))

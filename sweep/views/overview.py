@@ -643,7 +643,7 @@ def best_so_far(history: History) -> Data | None:
 def steps(history: History) -> float | None:
     """Return the environment steps of all trials together; None if no result counts them.
 
-    Steps that an offspring has from its parent's checkpoint count once.
+    Test replicas are left out. Steps that an offspring has from its parent's checkpoint count once.
     """
     found = [own for trial in history.trials if (own := own_steps(trial)) is not None]
     return sum(found) if found else None

@@ -127,8 +127,8 @@ def import_object(path: str) -> object:
 def import_path_of(value: Any) -> str | None:
     """Return the path ``package.module:Name`` by which any process can import a class or function.
 
-    Returns None for values that are local, nested, defined in ``__main__`` or not found by their
-    name.
+    Imports the module. Returns None for values that are local, nested, defined in ``__main__`` or
+    not found in their module by their name. Raises ImportError if the module cannot be imported.
     """
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if module in (None, "__main__") or "." in name or "<" in name:

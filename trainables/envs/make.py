@@ -293,7 +293,11 @@ class EnvSpaces:
         return {"observation": str(self.raw), "action": str(self.action)}
 
     def at_env(self) -> EnvConnector:
-        """Return a new object that converts observations and actions at one environment."""
+        """Return a new object that converts observations and actions at one environment.
+
+        Imports and tries the user's preprocessor, if there is one; raises ConfigError if that
+        fails.
+        """
         return EnvConnector(self.raw, self.action, self.preprocessor_path, self.image_settings)
 
     @cached_property

@@ -313,10 +313,11 @@ class _RunningEpisode:
         return self._watch.episode if self._watch else None
 
     def _count_failure(self, method: str, error: Exception) -> Exception:
-        """Count and log a failure of `method`; return its exception.
+        """Count and log a failure of `method`, end the callbacks' episode, and return `error`.
 
-        The episode of the callbacks ends with the exception. Raises EnvError if the environment may
-        not be restarted, or failed too often in a row.
+        The caller begins the episode again. Raises CallbackError for what a callback did, and
+        EnvError, before callbacks are told, if the environment may not be restarted or failed too
+        often in a row.
         """
         name = self._name
         allowed = self._plan.envs.restart_failed_sub_environments

@@ -154,7 +154,9 @@ def _names_ray(function: Any) -> bool:
 def _redirect_ray(function: Any, ours: ReportingCalls) -> None:
     """Replace Ray's ``report`` and ``get_checkpoint`` by functions that report to the trial here.
 
-    They are replaced in Ray's modules and the function's globals. Outside a trial they call Ray's.
+    They are replaced for good, in those of Ray's modules that are imported already and in the
+    function's globals. Outside a trial they call Ray's. Earlier replacements stay, with their
+    `ours`.
     """
     names: dict[str, Any] = getattr(function, "__globals__", {})
     for home in _RAY_MODULES:

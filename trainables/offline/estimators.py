@@ -364,9 +364,11 @@ class Estimates:
     def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
         """Return estimates of a policy's return: ``<name>``, ``<name>_low`` and ``<name>_high``.
 
-        ``episodes`` is the number of recorded episodes. Estimators that cannot be computed are left
-        out; one that is not finite is logged, once. Empty if no estimator is set, or there are no
-        episodes to use. The first call reads them. `iteration`, its number, seeds the bootstrap.
+        ``low`` to ``high`` is the 95 % interval; ``episodes`` is the number of recorded episodes.
+        An estimator that cannot be computed, or is not finite, is left out; the latter is logged,
+        once. Empty if no estimator is set, or there are no episodes to use. The first call reads
+        them, and raises ConfigError or StoredDataError if it cannot. `iteration`, its number, seeds
+        the bootstrap.
         """
         if not self._names or self.episodes is None:
             return {}

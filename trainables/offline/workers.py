@@ -185,9 +185,9 @@ class ReadingWorkers(WorkerSet):
     def sample(self) -> list[Sample]:
         """Return samples of one source, which is drawn by the sources' probabilities.
 
-        Reads batches until they have at least `count` steps, and returns them as one sample, or
-        lets the sampling workers sample. Nothing is drawn if there is only one source. Raises
-        StoredDataError for what cannot be read or learnt from.
+        For the source ``sampler`` the sampling workers sample. For others batches are read until
+        they have at least `count` steps, and returned as one sample. Nothing is drawn if there is
+        only one source. Raises StoredDataError for what cannot be read or learnt from.
         """
         source = next(iter(self._shares))
         if len(self._shares) > 1:

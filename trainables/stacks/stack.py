@@ -191,7 +191,8 @@ def step(rates: Mapping[Stack, Mapping[int, Tree]]) -> dict[Stack, dict[int, Tre
     """Compute one iteration of some trials of each stack; other trials are not changed.
 
     `rates` are stack → place → scheduled settings of the iteration's rounds. Returns stack → place
-    → outcome, after all of them were computed in threads.
+    → outcome, as numpy arrays, computed in threads. The first call of a shape compiles its program.
+    An error is raised after all threads have ended.
     """
     return _compute({stack: (stack, stack.step_group, own) for stack, own in rates.items()})
 

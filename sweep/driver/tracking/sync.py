@@ -142,7 +142,10 @@ def _write_entry(folder: Folder, sweep_id: str, all_models: bool, made_of: str) 
 
 
 def wants_all_models(folder: Folder, sweep_id: str) -> bool:
-    """Return whether `want_all_models` was called for this sweep."""
+    """Return whether `want_all_models` was called for this sweep, by the attachments file.
+
+    Its signature is not checked. Returns False if it is missing, damaged or of another sweep.
+    """
     return _read_entry(folder, sweep_id).get("models") == "all"
 
 
@@ -239,7 +242,8 @@ def load_trackers(context: TrackerContext, only_installed: bool = False) -> dict
     """Create the trackers that the sweep's spec names, which imports them; returns name → tracker.
 
     With `only_installed`, trackers given by a path are left out, so that no code from the sweep's
-    folder runs.
+    folder runs; without, its paths are appended to `sys.path` for trackers that are not built in.
+    Raises UnknownName or UsageError if one does not exist or cannot be imported.
     """
     named = [
         n for n in context.spec.trackers if not only_installed or trackers.KIND.is_installed(n)

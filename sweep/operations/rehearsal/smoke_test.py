@@ -289,7 +289,7 @@ class _Tryout:
     objectives: tuple[str, ...]
     """The names of further objectives."""
     saves: bool
-    """True if the trainable can save."""
+    """True if the trainable can save; given. If False, saving and restoring are not tried."""
     findings: SmokeTest
     """The measurements so far, replaced after each iteration."""
     lanes: int = 1
@@ -437,7 +437,9 @@ class _Tryout:
     ) -> None:
         """Train until each name in `missing` was in a result; not every result has an evaluation.
 
-        Ends also with the trial, after `LATER_S` seconds and at `MOST_ITERATIONS`.
+        Returns without error if names are still missing when the trial ends, which `latest`, the
+        newest result, may say already, after `LATER_S` seconds, or at `MOST_ITERATIONS`. Results
+        are recorded in `findings`.
         """
         lacking, done = set(missing), latest.get("done") is True
         end_at = time.monotonic() + LATER_S

@@ -93,8 +93,9 @@ class FrontRung(Described):
     def describe(self, place: int, level: float) -> str:
         """Return a text with scores at `level`, front and rank of the trial at rank `place`.
 
-        Ranks count from 1. For a trial in no front, the text says whether it lacks a score or
-        violates a constraint.
+        `level` is a value of `time_attr`; ranks count from 1. The text has no subject: ``reward 3
+        are on front …, place 2 of 9``. For a trial in no front, it says which score is missing or
+        which constraint is violated.
         """
         trial, front = self[place - 1][0], self._arranged.placed[place - 1].front
         named = zip(_names(trial), trial.values_at(level), strict=True)

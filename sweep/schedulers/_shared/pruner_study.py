@@ -104,7 +104,7 @@ class Study:
         return self._study_trials.rungs.get(number, {}).get(step, step)
 
     def _frozen(self, number: int) -> FrozenTrial:
-        """Return Optuna's record of trial `number` in the study."""
+        """Return the study's own record of trial `number`, not a copy: do not change it."""
         if self._remembers:
             return self._study.get_trials(deepcopy=False)[number]
         return self._study_trials.trials[number]

@@ -191,8 +191,9 @@ class Generations(Replay):
     def step(self, trials: Sequence[Trial], number: int) -> None:
         """Assign trial `number` to a generation, by the scores known when it was proposed.
 
-        Updates `newest` and `count`, then appends to `generations`, and to `firsts` if the trial is
-        the first of its generation.
+        Trials with such scores leave `waiting`, and `newest` and `count` are updated. Then appends
+        to `generations`, and to `firsts` if the trial is the first of its generation. To be called
+        for each number in turn, from 0.
         """
         for arrived in self.take_arrived(seen_by(trials, number), trials):
             if self.generations[arrived] > self.newest:

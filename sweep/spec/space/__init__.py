@@ -427,5 +427,5 @@ def _value_at(quantile: float, _name: str, domain: Domain) -> Any:
 
 
 def _sample(stream: "np.random.Generator", _name: str, domain: Domain) -> Any:
-    """Draw a random value of a domain; a `Suggest` function."""
+    """Draw a random value of a domain; with `stream` bound it is a `Suggest` function."""
     return sample(domain, stream)

@@ -31,8 +31,9 @@ class _Output(io.FileIO):
 def ignore_full_disk() -> None:
     """Replace this process's standard output and error by ones that ignore a full disk.
 
-    Text that is buffered is written first. A stream for which a program has set another kind of
-    object stays.
+    Text is dropped without a message if the disk is full, read-only or failing, or the terminal is
+    gone. Text that is buffered now is written first, which may still raise OSError. A stream for
+    which a program has set another kind of object stays.
     """
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)

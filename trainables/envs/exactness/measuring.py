@@ -426,7 +426,11 @@ def _inspect(config: EnvironmentConfig) -> Inspection:
 
 
 def _examined(config: EnvironmentConfig, restarts: bool, inspection: Inspection) -> Measured:
-    """Measure an environment in this process; one that calls the trainer is at level D."""
+    """Make and play environments in this process, and return how exactly they can be restored.
+
+    One that calls the trainer, as `inspection` says, is at level D without that. `restarts` is True
+    if failed environments are replaced. Raises ConfigError if the environment cannot be made.
+    """
     if inspection.calls_trainer:
         return Measured("D", ("not A: it calls the trainer, so its state is unknown here",))
     return examine(config, restarts)

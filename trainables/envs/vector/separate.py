@@ -138,7 +138,12 @@ class SeparateVectorEnv:
             slot.seed_spaces(seed)
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``units``, the list of each environment's state, and ``counters``."""
+        """Return ``units``, the list of each environment's state, and ``counters``.
+
+        The latter are what `get_counters` returns. Attributes that are not plain data are left out.
+        A state has only ``gone`` if its process died and is to be replaced; other failures of it
+        raise Fault.
+        """
         sub_envs = [slot.get_state() for slot in self._slots]
         return {"units": sub_envs, "counters": self.get_counters()}
 
@@ -294,7 +299,10 @@ class InProcessVectorEnv(SeparateVectorEnv):
 
     @property
     def sub_envs(self) -> list[Any]:
-        """The environment objects."""
+        """Present environment objects with their wrappers, by index, in a new list.
+
+        A failed environment is replaced by another object.
+        """
         return [slot.env for slot in self._local]
 
     def step(self, actions: Any) -> Step:

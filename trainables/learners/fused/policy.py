@@ -100,7 +100,7 @@ class FlatPolicy(Policy):
     def in_torch(self) -> "ActorCriticPolicy":
         """Return the policy as torch's, which shares weights and moments with this one.
 
-        Imports torch.
+        The first call imports torch and makes it; later calls return the same object.
         """
         return self._twin[0]
 

@@ -33,7 +33,10 @@ class OwnQNetwork(QNetwork):
         return dict(self.state_dict())
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return the values (B, A) of filtered observations."""
+        """Return the values (B, A), float32, of filtered observations by the user's module.
+
+        The module gets images as float32 after division by the divisor of the architecture.
+        """
         rows = unit_pixels(observations, self.architecture.trunk)
         return as_float32(outputs_of(self.module, rows))
 

@@ -499,7 +499,10 @@ class ExternalSampler(AgentsSampler):
         logger.warning("%s: %s; its episode is dropped", name, failed, exc_info=fault)
 
     def _drop_running(self, env_id: Any) -> None:
-        """Remove a running episode, and drop its rows that are in no fragment yet."""
+        """Remove a running episode, free its index, and drop its rows that are in no fragment yet.
+
+        Callbacks are not called. Raises KeyError if `env_id` has no running episode.
+        """
         number = self._remove_episode(env_id).number
         for transitions in self._transitions.values():
             transitions.drop_episode(number)

@@ -72,8 +72,9 @@ def _check_item(name: str, item: Any) -> Any:
 def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
     """Return a table, column → cells, as plain data.
 
-    Raises CallbackError, in which `place` names the table, unless all columns have one length, the
-    cells are numbers or text, and the table is small.
+    Names become text, and numpy numbers Python's. Raises CallbackError, in which `place` names the
+    table, unless it has a column, all columns have one length, each cell is a number, text, bool or
+    None, and its JSON text is at most `MOST_BYTES` long.
     """
     columns = {str(name): list(cells) for name, cells in table.items()}
     if len({len(cells) for cells in columns.values()}) != 1:
@@ -125,9 +126,11 @@ def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = ""
 
 
 def _write(path: Path, item: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
-    """Write one item to `path` plus the suffix of its kind, and return the file's name.
+    """Write a table as JSON, a picture as PNG or a video as MP4; return the file's name.
 
-    The file gets its name once it is complete. Raises CallbackError for a video without PyAV.
+    A table is column → cells, a picture (H, W, 3), a video (T, H, W, 3). `path` gets the suffix of
+    the kind, and the file its name once it is complete. Raises CallbackError for a video without
+    PyAV.
     """
     draft = path.with_name(f"{path.name}.part")
     if isinstance(item, Mapping):

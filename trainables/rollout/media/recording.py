@@ -231,10 +231,13 @@ class VideoRecorder:
                 self._finish_video()
 
     def after_step(self, has_ended: bool) -> float:
-        """Take the picture after a step, and return the seconds of pictures since the last call.
+        """Take the picture after a step; return the seconds spent on pictures since the last call.
 
-        If `has_ended`, the episode has ended and the environment begun its next one, so the
-        recorder begins that, too.
+        If `has_ended`, the environment has begun its next episode, so the recorder begins that,
+        too; a video that is still open, as at a soft horizon, gets its last picture and is
+        completed before. No picture is taken without a video and a viewer. Raises ConfigError if
+        the environment returns something else than a picture, EnvError if drawing or showing
+        failed.
         """
         if has_ended:
             if self._video:  # a soft horizon resets nothing, so `_before_restart` was not called
