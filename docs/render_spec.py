@@ -33,18 +33,22 @@ reported at once, in the order of the file and one per line, before anything is 
 results that a built-in trainer never reports are mistakes too; for other trainables, sweep checks
 names of results against the first result.
 
+Two words occur in many rows. A *slice* is a stretch of a trial's training without a break, after
+which the trial is saved. A *level* is an amount of training at which a scheduler compares trials;
+the levels of successive halving are called *rungs*.
+
 Trainables, schedulers, searchers, pools, trackers, environments and filters are named by a
 built-in name, by a path `package.module:Name`, or by an entry point of an installed package
 ([CONTRIBUTING.md](../CONTRIBUTING.md#adding-a-part) lists the groups of entry points). Every
-process of the sweep looks for a path first among the installed packages, then in the folder of the
-spec file, and then in the folder where the sweep was started.
+process of the sweep looks for the module of a path first among the installed packages, then in the
+folder of the spec file, and then in the folder where the sweep was started.
 
 Editors with a YAML language server (VS Code's YAML extension, Neovim, Helix, Emacs, JetBrains)
-complete and check a spec by its JSON Schema, which `sweep init` writes beside the spec and the
-first line of the spec names: `# yaml-language-server: $schema=sweep.schema.json`. `sweep schema >
-sweep.schema.json` writes the schema beside an existing spec and renews it after an update. The
+complete and check a spec by its JSON Schema. `sweep init` writes this schema next to the spec, and
+begins the spec with `# yaml-language-server: $schema=sweep.schema.json`. `sweep schema >
+sweep.schema.json` writes the schema next to an existing spec and renews it after an update. The
 schema has the options of all installed plugins and the settings of all installed trainables, and
-needs no network. What the schema refuses cannot work; `sweep validate` checks the rest.
+needs no network. A spec that the schema refuses cannot work; `sweep validate` checks much more.
 
 ## The sweep
 """
@@ -62,14 +66,19 @@ Each key of `space` is a setting of the trainable; dots reach into nested settin
 | `lr: {loguniform: [1e-5, 1e-2]}` | a float, uniform on a log scale |
 | `n: {randint: [1, 20]}` | an integer, both ends included; `step` as above |
 | `n: {lograndint: [16, 1024]}` | an integer, uniform on a log scale |
-| `std: {normal: [0, 0.1]}` | a normal distribution; also `lognormal`; `bounds`, `step` |
-| `net: {choice: [[64, 64], [128, 128]]}` | one of these values; any YAML data; `weights` |
+| `std: {normal: [0, 0.1]}` | mean 0, deviation 0.1; also `lognormal`; optional `bounds`, `step` |
+| `net: {choice: [[64, 64], [128, 128]]}` | one of these values, of any type; optional `weights` |
 | `size: {ordinal: [small, medium, large]}` | one of these values, ordered |
 | `env: {grid: [CartPole-v1, Acrobot-v1]}` | trials take these values in turn |
 | `env: CartPole-v1` | a constant |
 | `lam: {value: "1 - _gap"}` | computed from other parameters |
-| `clip: {uniform: [5, 20], when: {filter: Mean}}` | exists only if `filter` is this |
-| `_gap: {loguniform: [0.01, 0.3]}` | a leading underscore: usable in expressions, not passed on |
+| `clip: {uniform: [5, 20], when: {filter: Mean}}` | exists only if `filter` is `Mean` |
+| `_gap: {loguniform: [0.01, 0.3]}` | leading `_`: for expressions only, not a setting |
+"""
+
+TRAINERS = """\
+Keys of `config` and `space` with every built-in trainer. The defaults are those of `ppo`; where
+another trainer differs, its section below lists the key again.
 """
 
 
@@ -142,24 +151,28 @@ def render() -> str:
     )
     parts.append("## Searchers\n")
     parts += _plugins(searchers.PACKAGE, lambda name: searchers.find(name).Options)
-    parts += ["## Settings of PPO\n", "Keys of `config` and `space` with `trainable: ppo`.\n"]
-    parts.append(_table(Config))
-    parts += _other_algorithms()
+    parts += _trainers()
     return "\n".join(parts)
 
 
-def _other_algorithms() -> Iterator[str]:
-    """Yield the settings of other trainers that PPO lacks or has with other defaults."""
+def _trainers() -> Iterator[str]:
+    """Yield the settings of all trainers with PPO's defaults, then each trainer's own, PPO first.
+
+    A trainer's own settings are those that not all have, or that it has with another default.
+    """
     shared = {row.split("|")[1] for row in _rows(TrainerConfig, "")}
     shown = [row for row in _rows(Config, "") if row.split("|")[1] in shared]
-    for name in plugins.names("trainables.algorithms"):
+    yield "## Settings of all trainers\n"
+    yield TRAINERS
+    yield _table_of(shown)
+    for name in sorted(plugins.names("trainables.algorithms"), key=lambda name: name != "ppo"):
         trainable = plugins.find_trainable(name, [])
         config = trainable.config_class
-        if config not in (None, Config) and not trainable.takes_other_settings:
+        if config is not None and not trainable.takes_other_settings:
             own = [row for row in _rows(config, "") if row not in shown]
             yield f"## Settings of {name.upper()}\n"
-            yield f"With `trainable: {name}`: the shared settings above and these.\n"
-            yield "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *own]) + "\n"
+            yield f"With `trainable: {name}`: the settings of all trainers and these.\n"
+            yield _table_of(own)
 
 
 def _plugins(
@@ -183,9 +196,11 @@ def _plugins(
 
 
 def _table(model: type[BaseModel], settled: Mapping[str, Any] | None = None) -> str:
-    rows = _rows(model, "", settled=settled or {})
-    lines = ["| key | default | meaning |", "| --- | --- | --- |", *rows]
-    return "\n".join(lines) + "\n"
+    return _table_of(_rows(model, "", settled=settled or {}))
+
+
+def _table_of(rows: list[str]) -> str:
+    return "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows]) + "\n"
 
 
 def _rows(
@@ -205,12 +220,15 @@ def _rows(
         nests = inner is not None and name in _NESTED
         if not nests or default is None:
             meaning = (field.description or "").replace("|", "\\|")
-            rows.append(f"| `{prefix}{name}` | {_written(default)} | {meaning} |")
+            written = _COMPUTED.get((model, name)) or _written(default)
+            rows.append(f"| `{prefix}{name}` | {written} | {meaning} |")
         if nests and inner is not None:
             rows += _rows(inner, f"{prefix}{name}.", default)
     return rows
 
 
+#: Model and field → text in the column of defaults, for defaults that the models do not have.
+_COMPUTED = {(SweepSpec, "name"): "the file's name"}
 #: Fields that are mappings in the file; other models are written as one value.
 _NESTED = {"budget", "checkpoint", "resources", "machine", "limits"}
 _NESTED |= {"deterministic", "model", "optimizer", "exploration_config"}
@@ -236,7 +254,7 @@ def _written(value: Any) -> str:
     if value is PydanticUndefined:
         return "required"
     if value is None:
-        return "none"
+        return "`null`"
     plain = value.to_spec() if hasattr(value, "to_spec") else value
     return f"`{json.dumps(plain)}`" if not isinstance(plain, str) else f"`{plain}`"
 
