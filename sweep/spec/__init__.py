@@ -154,57 +154,64 @@ class SweepSpec(Settings):
     name: Annotated[
         str, AfterValidator(check_name), _text(sections.NAME.pattern, sections.LONGEST_NAME)
     ] = Field(
-        description="Name of the sweep, its folder and its MLflow experiment. Two names in one "
-        "root may not differ only in upper and lower case. Default: the name of the file, with a "
-        "number appended if that name is taken."
+        description="Name of the sweep, its folder and its MLflow experiment. Names of sweeps in "
+        "the same root folder must differ in more than case. Default: the name of the file, with "
+        "a number appended if that name is taken."
     )
     trials: int = Field(
-        ge=1, le=1_000_000, description="Total number of trials with searched settings."
+        ge=1,
+        le=1_000_000,
+        description="Number of trials, without the offspring that pbt and pb2 add.",
     )
     trainable: Annotated[str, AfterValidator(_check_trainable), _text(_TRAINABLE.pattern)] = Field(
-        description="Class that is trained: a file in trainables/algorithms, package.module:Class, "
-        "or an entry point trainables.algorithms of an installed package."
+        description="Trainer, class or function that is trained: a built-in name such as ppo, "
+        "package.module:Name, or an entry point trainables.algorithms of an installed package."
     )
     metric: Annotated[ResultPath, BeforeValidator(check_single)] = Field(
-        description="Key of the result by which trials are compared; a path with slashes. An "
-        "objective of Optuna may leave it out: value."
+        description="Name of the result by which trials are compared. Optional for an objective "
+        "of Optuna, whose result is called value."
     )
     mode: Mode = Field(
-        description="Direction of the metric: min if less is better, max if more is better."
+        description="Direction of the metric: max if more is better, min if less is better."
     )
     score: ScoreField = Field(
         Score(),
-        description="Reduction of a learning curve of the metric to one number: last, best, area "
-        "(the mean of all values) or {mean_last: 10}.",
+        description="Score of a trial, from its learning curve of the metric: last (the last "
+        "value), best, area (the mean of all values) or {mean_last: 10} (the mean of the last 10).",
     )
     objectives: dict[ResultPath, Mode] = Field(
         default_factory=dict,
         description="Further objectives: result → min or max. asha, hyperband and bohb then rank "
-        "trials at rungs by fronts of all objectives.",
+        "trials at rungs by Pareto fronts; other schedulers compare the metric alone.",
     )
     constraints: dict[ResultPath, LimitText] = Field(
         default_factory=dict,
-        description='Result → limit such as "<= 2"; a trial that violates one ranks behind all '
-        "that violate none.",
+        description='Result → limit such as "<= 2"; a trial that violates a limit ranks behind '
+        "all that violate none.",
     )
     config: dict[str, Any] = Field(
-        default_factory=dict, description="Fixed settings of the trainable."
+        default_factory=dict,
+        description="Settings of the trainable that are the same in all trials.",
     )
     forbid: ForbidField = Field(
-        (), description="Combinations of settings that are never tried: conditions or expressions."
+        (),
+        description="Combinations of settings that are never tried: conditions or expressions "
+        "(docs/search-space.md).",
     )
     space: SpaceField = Field(
         description="Searched, derived and fixed settings, by dotted name. The suggest_… calls of "
-        "an objective of Optuna add those that are missing."
+        "an objective of Optuna add those that are missing here."
     )
     initial: InitialField = Field(
-        (), description="Settings to try first; the searcher completes them."
+        (),
+        description="Settings of the first trials; the searcher completes them.",
     )
     stop: StopField = Field(
         default_factory=Stop,
-        description="Result → value. A trial ends when a result reaches or exceeds its value, or "
-        'falls to it: {"<=": value}, the default for the metric with mode min. plateau (patience, '
-        "min_delta, grace, metric, mode) ends a trial that no longer improves.",
+        description="Result → value. A trial ends when the result is at least the value, or at "
+        'most the value if it is written {"<=": value} or if the result is the metric or an '
+        "objective with mode min. plateau: {patience: 20} ends a trial whose metric no longer "
+        "improves; further keys: min_delta, grace, metric, mode.",
     )
     budget: Budget = Field(
         Budget(), description="Limits that end the sweep before all its trials end."
@@ -213,17 +220,21 @@ class SweepSpec(Settings):
         Plugin(name="tpe"), description="Plugin that proposes the settings of new trials."
     )
     scheduler: PluginField = Field(
-        Plugin(name="fifo"), description="Plugin that decides which trials run, and how far."
+        Plugin(name="fifo"), description="Plugin that decides which trials run, and for how long."
     )
     seeds: SeedsField | None = Field(
         None,
-        description="Number of seeds for each setting. With asha, hyperband and bohb a plan adds "
-        "seeds to trials that reach high rungs: auto (3 for the best at the top rung, then 6 for "
-        "the best of these) or {15000: 3, 45000: 6}. Default: auto with asha and a trainer, whose "
-        "results depend on the seed, else 1.",
+        description="Number of seeds under which each setting is trained. With asha, hyperband "
+        "and bohb also auto, which adds seeds to the best trials at the top rung (3 seeds, then 6 "
+        "for the best of these), or a plan, rung → seeds, such as {15000: 3, 45000: 6}. null: "
+        "auto with asha for trainers, unless type is stopping, there is one rung, or aggregate is "
+        "worst or lower_bound; else 1.",
     )
     aggregate: AggregateField = Field(
-        Aggregate(), description="Aggregate of the scores of a trial's seeds."
+        Aggregate(),
+        description="Score of a trial with several seeds, from their scores: mean, iqm "
+        "(interquartile mean), median, worst or {lower_bound: 0.9} (of the mean, with 90 % "
+        "confidence).",
     )
     checkpoint: CheckpointPolicy = Field(
         CheckpointPolicy(), description="Rules for writing and keeping checkpoints."
@@ -235,20 +246,20 @@ class SweepSpec(Settings):
     )
     isolate: Literal["process", "slot"] | None = Field(
         None,
-        description="process: each trial has its own process; slot: trials that run in one slot "
-        "share a process, whose state is restored after each slice. Default: process for functions "
-        "and commands; for trainers, which leave no state behind, slot without restoring.",
+        description="process: each trial has its own process; slot: trials run one after another "
+        "in a shared process, whose state (such as environment variables) is restored after each "
+        "slice. null: process for functions and commands, slot for trainers and other classes.",
     )
     deterministic: Deterministic | None = Field(
         None,
-        description="Decide in batches of slices, in the order of trials, independently of the "
-        "number of slots.",
+        description="Let the scheduler decide after whole batches of slices, which makes results "
+        "independent of timing and of the number of trials at once; null: after each slice.",
     )
     trackers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_trackers)] = (
         Field(
             ("mlflow", "optuna"),
-            description="Copies of the history: mlflow, optuna, csv, json, tensorboard, wandb, or "
-            "a tracker of your own (docs/trackers.md).",
+            description="Destinations to which results are copied: mlflow, optuna, csv, json, "
+            "tensorboard, wandb, or a tracker of your own (docs/trackers.md).",
         )
     )
     callbacks: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_callbacks)] = (
@@ -258,7 +269,7 @@ class SweepSpec(Settings):
             "(docs/trackers.md#callbacks).",
         )
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random streams.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random streams of the sweep.")
 
     _source: Source = PrivateAttr(default_factory=Source)
 

@@ -215,19 +215,26 @@ class CheckpointPolicy(Settings):
     every: int | None = Field(
         None,
         ge=1,
-        description="Iterations between two checkpoints of a slice; null: one, or as many as take "
-        "half a second.",
+        description="Iterations between two checkpoints, apart from those of a new best value and "
+        "of a slice's end; null: at least 0.5 s, or 1 iteration with keep_best above 1.",
     )
-    keep_last: int = Field(2, ge=1, description="Number of newest checkpoints kept per trial.")
-    keep_best: int = Field(1, ge=0, description="Number of best checkpoints kept per trial.")
+    keep_last: int = Field(
+        2,
+        ge=1,
+        description="Number of newest checkpoints kept per trial and seed; at least 2 are kept.",
+    )
+    keep_best: int = Field(
+        1, ge=0, description="Number of best checkpoints kept per trial and seed."
+    )
     max_disk: Size = Field(
         None,
-        description="Maximum size of all checkpoints of the sweep, such as 20GB; null: no limit.",
+        description="Maximum size of all checkpoints and logs of the sweep, such as 20GB; null: "
+        "no limit.",
     )
     cache: Annotated[int, BeforeValidator(_read_size), WithJsonSchema(_SIZE_SCHEMA)] = Field(
         10 * 10**9,
-        description="With --checkpoints: maximum size of the checkpoints that are also kept on the "
-        "local disk.",
+        description="With --checkpoints: maximum size of the copies that stay on the local disk, "
+        "in bytes or such as 10GB.",
     )
 
 
@@ -236,10 +243,14 @@ class Resources(Settings):
 
     cpu: int = Field(1, ge=1, le=1024, description="Processor cores per trial.")
     gpu: Annotated[float, AfterValidator(_check_gpu)] = Field(
-        0.0, ge=0, le=64, description="GPUs per trial; below 1 several trials share one."
+        0.0,
+        ge=0,
+        le=64,
+        description="GPUs per trial; with a value below 1, several trials share a GPU.",
     )
     custom: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default_factory=dict, description="Name → amount that a trial uses, such as licences."
+        default_factory=dict,
+        description="Other resources per trial: name → amount, such as {licence: 1}.",
     )
 
 
@@ -247,11 +258,16 @@ class Machine(Settings):
     """Cores, GPUs and other resources that trials share."""
 
     cpu: int | None = Field(
-        None, ge=1, description="Processor cores; null: all cores of the machine."
+        None,
+        ge=1,
+        description="Processor cores that trials share; null: those of the machine, which a "
+        "larger --jobs may overbook.",
     )
-    gpu: int | None = Field(None, ge=0, description="GPUs; null: those visible to CUDA.")
+    gpu: int | None = Field(
+        None, ge=0, description="GPUs that trials share; null: those visible to CUDA."
+    )
     custom: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default_factory=dict, description="Name → amount that is available."
+        default_factory=dict, description="Other resources that trials share: name → amount."
     )
 
 
@@ -269,7 +285,10 @@ class Limits(Settings):
         30.0, gt=0, description="Seconds after which a slice ends at its next checkpoint."
     )
     max_failures: int = Field(
-        3, ge=0, description="Maximum number of retries of a trial whose worker died."
+        3,
+        ge=0,
+        description="Maximum number of retries of a trial: consecutive ones after its process "
+        "died, and all after exceptions. An iteration that raises twice ends the trial.",
     )
     trial_s: float | None = Field(
         None,
@@ -279,10 +298,13 @@ class Limits(Settings):
     trial_memory: Memory = Field(
         None,
         description="Maximum memory of a trial's process and its children, such as 4GB; a trial "
-        "that exceeds it is retried; null: no limit.",
+        "that exceeds the limit is retried; null: no limit.",
     )
     trial_log: Annotated[int | None, BeforeValidator(_read_size), _OPTIONAL_SIZE] = Field(
-        20 * 10**6, ge=1000, description="Size at which a trial's log is rotated; null: never."
+        20 * 10**6,
+        ge=1000,
+        description="Size in bytes, or such as 20MB, at which a trial's log is rotated, with one "
+        "older part kept; null: never.",
     )
     no_progress_s: float | None = Field(
         None,
@@ -293,12 +315,13 @@ class Limits(Settings):
     no_answer_s: float | None = Field(
         60.0,
         gt=0,
-        description="Seconds after which a trial is taken from a worker that does not respond; "
-        "null: no limit.",
+        description="Seconds after which the trial of a worker that does not respond is retried "
+        "by another; null: no limit.",
     )
     not_finite: Literal["go_on", "prune", "fail"] = Field(
         "go_on",
-        description="Reaction to a metric that is NaN or infinite: go_on, prune or fail.",
+        description="Reaction to a metric that is NaN or infinite: go_on, prune (the trial ends "
+        "as PRUNED) or fail (as FAILED).",
     )
     fail_fast: Annotated[
         int | None,
@@ -309,13 +332,13 @@ class Limits(Settings):
     ] = Field(
         3,
         ge=1,
-        description="End the sweep if its first so many trials all fail with the same error; null "
-        "or false: never.",
+        description="End the sweep if its first trials, this many, all fail with the same error; "
+        "true: 1; null or false: never.",
     )
     max_concurrent: int | None = Field(
         None,
         ge=1,
-        description="Maximum number of trials at once, whatever --jobs says; null: no limit.",
+        description="Maximum number of trials at once, even if --jobs is larger; null: no limit.",
     )
 
 
@@ -335,29 +358,38 @@ class Budget(Settings):
     """The budget of a sweep; the sweep ends when any part of it is exhausted."""
 
     time_s: float | None = Field(
-        None, gt=0, description="Seconds of running drivers, restarts included."
+        None,
+        gt=0,
+        description="Seconds that the sweep runs, summed over restarts.",
     )
     cpu_hours: float | None = Field(
-        None, gt=0, description="Hours of training of all trials, multiplied by resources.cpu."
+        None,
+        gt=0,
+        description="Hours of training, summed over all trials and multiplied by resources.cpu.",
     )
-    timesteps: float | None = Field(None, gt=0, description="Environment steps of all trials.")
+    timesteps: float | None = Field(
+        None, gt=0, description="Environment steps, summed over all trials."
+    )
     target: float | None = Field(
-        None, description="Score that is good enough: the sweep ends when a trial reaches it."
+        None,
+        description="Score at which the sweep ends, reached by a trial within the constraints.",
     )
     patience: int | None = Field(
         None,
         ge=1,
-        description="Number of consecutive trials that may end without a new best score.",
+        description="Number of consecutive trials without a new best score after which the sweep "
+        "ends.",
     )
     settled: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="Fraction of the range from a poor setting to the pick: the sweep ends when as "
-        "much training again is expected to improve the pick by less.",
+        description="The sweep ends when as much training again is expected to improve the best "
+        "trial by less than this fraction of the range from a poor setting to it "
+        "(docs/control.md#in-the-spec).",
     )
     min_delta: float = Field(
-        0.0, ge=0, description="With patience: minimum improvement that counts as a better score."
+        0.0, ge=0, description="With patience: improvement above which a score is a new best."
     )
 
     @property

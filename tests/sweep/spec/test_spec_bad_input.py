@@ -86,7 +86,7 @@ def test_the_spec_that_the_mistakes_are_made_in_is_good() -> None:
             1,
             "metric",
             None,
-            "key of the result by which trials are compared",
+            "name of the result by which trials are compared",
             "",
         ),
         (("trials: 4", "trials: -1"), 2, "trials", -1, "greater than or equal to 1", ""),
