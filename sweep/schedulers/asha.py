@@ -70,14 +70,14 @@ class Options(RungOptions):
 
     type: Literal["promotion", "stopping"] = Field(
         PROMOTION,
-        description="promotion: trials wait at rungs until they are promoted; stopping: trials "
-        "continue past a rung at once or end there.",
+        description="promotion: trials are paused at rungs until they are promoted; stopping: a "
+        "trial that reaches a rung either continues at once or ends.",
     )
     finish_best: int = Field(
         0,
         ge=0,
-        description="Number of the best trials waiting below the top rung that are trained up to "
-        "it at the end; with type: promotion.",
+        description="With type: promotion: number of best trials that are trained up to the top "
+        "rung at the end even if they were not promoted.",
     )
 
 

@@ -22,7 +22,7 @@ class Options(PrunerOptions):
     model_config = ConfigDict(extra="allow")
 
     pruner: str = Field(
-        description="Name of a class in optuna.pruners; further keys are its arguments."
+        description="Name of a class in optuna.pruners; all other keys are its arguments."
     )
 
 

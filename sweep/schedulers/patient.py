@@ -19,13 +19,21 @@ class Options(PrunerOptions):
     """Options of the patience with a trial, and a further pruner that must agree."""
 
     patience: int = Field(
-        3, ge=0, description="Number of comparisons for which a trial need not improve."
+        3,
+        ge=0,
+        description="Number of comparisons; the best score of the newest patience + 1 comparisons "
+        "is compared with the best one before them.",
     )
     min_delta: float = Field(
-        0.0, ge=0, description="Smallest change of the score that counts as an improvement."
+        0.0,
+        ge=0,
+        description="Tolerance; a trial is stopped if the newer of these scores is worse than the "
+        "earlier one by more than this.",
     )
     wrapped: dict[str, Any] | None = Field(
-        None, description="Another pruner that must also stop the trial: {pruner: MedianPruner, …}."
+        None,
+        description="Another pruner, {pruner: MedianPruner, …}, which must also stop the trial; "
+        "null: none.",
     )
 
 

@@ -22,10 +22,15 @@ class Options(PopulationOptions):
     """Options of population-based training: how offspring differ from their parents."""
 
     resample_probability: float = Field(
-        0.25, ge=0, le=1, description="Probability that a setting is redrawn instead of perturbed."
+        0.25,
+        ge=0,
+        le=1,
+        description="Probability that a setting is drawn anew instead of perturbed.",
     )
     perturbation_factors: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = Field(
-        (1.2, 0.8), description="Factors; a number is multiplied by one of them, chosen at random."
+        (1.2, 0.8),
+        description="Factors of a perturbation: a number is multiplied by one of them, chosen at "
+        "random; a choice becomes the one before or after it in the list.",
     )
 
 

@@ -46,7 +46,8 @@ class Options(TimeOptions):
     """Options of a replay: the schedule."""
 
     schedule: str | list[Any] = Field(
-        description="File written by export-schedule, or its steps: [{from: 0, settings: {…}}]."
+        description="File written by `sweep export-schedule`, or its steps: [{from: 0, settings: "
+        "{…}}]."
     )
 
 

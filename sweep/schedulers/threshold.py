@@ -13,10 +13,12 @@ class Options(PrunerOptions):
     """Options of threshold pruning: the bounds of the score."""
 
     lower: float | None = Field(
-        None, description="Lower bound; a trial with a value below it is stopped."
+        None,
+        description="Lower bound; a trial with a value below it is stopped. null: no lower bound.",
     )
     upper: float | None = Field(
-        None, description="Upper bound; a trial with a value above it is stopped."
+        None,
+        description="Upper bound; a trial with a value above it is stopped. null: no upper bound.",
     )
     n_warmup_steps: int = Field(
         0, ge=0, description="Training before which no trial is stopped, in units of time_attr."

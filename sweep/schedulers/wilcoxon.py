@@ -18,11 +18,13 @@ class Options(PrunerOptions):
         0.1,
         ge=0,
         le=1,
-        description="Significance level: a trial is stopped if the p-value of the test is below "
-        "it.",
+        description="Significance level; a trial is stopped if the p-value of the test is lower.",
     )
     n_startup_steps: int = Field(
-        2, ge=0, description="Number of levels that both trials must have before they are compared."
+        2,
+        ge=0,
+        description="Number of levels, at least 2, at which a trial and the best one must both "
+        "have values before they are compared.",
     )
 
 

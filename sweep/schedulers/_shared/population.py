@@ -127,24 +127,28 @@ class PopulationOptions(TimeOptions):
 
     perturbation_interval: float = Field(
         gt=0,
-        description="Training between two comparisons, in units of time_attr.",
+        description="Training between two comparisons of the population, in units of time_attr.",
         examples=[2],
     )
     burn_in_period: float = Field(
         0, ge=0, description="Training before the first replacement, in units of time_attr."
     )
     quantile_fraction: float = Field(
-        0.25, gt=0, le=0.5, description="Fraction of the population that is replaced at a time."
+        0.25,
+        gt=0,
+        le=0.5,
+        description="Fraction of the population, its worst trials, that is replaced after each "
+        "comparison by offspring of equally many best trials.",
     )
     synch: bool = Field(
         True,
-        description="true: wait until all trials have reached a level before any of them is "
-        "replaced; false: compare each trial when it arrives.",
+        description="true: replace trials only once all of them have trained up to the "
+        "comparison; false: compare each trial when it arrives.",
     )
     hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None,
-        description="Searched settings that change in children; default: all except those stored "
-        "in the parent's checkpoint, such as model or observation_filter.",
+        description="Searched settings in which offspring may differ from their parents; null: "
+        "all except those stored in the parent's checkpoint, such as model or observation_filter.",
     )
 
 

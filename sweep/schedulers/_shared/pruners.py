@@ -53,7 +53,8 @@ class StartupOptions(PrunerOptions):
     n_min_trials: int = Field(
         1,
         ge=1,
-        description="Number of values required at a level before a trial is compared there.",
+        description="Number of completed trials that must have a value at a level before a trial "
+        "is stopped there.",
     )
 
 

@@ -23,7 +23,8 @@ class TimeOptions(Settings):
     """Option of all schedulers with levels: the unit in which they count."""
 
     time_attr: str = Field(
-        "training_iteration", description="Result key in which rungs are counted."
+        "training_iteration",
+        description="Result that measures training, such as timesteps_total; it only grows.",
     )
 
 
@@ -33,15 +34,16 @@ class RungOptions(TimeOptions):
     max_t: float | None = Field(
         None,
         gt=0,
-        description="Top rung, in units of time_attr; default: stop[time_attr]. Without max_t and "
-        "stop[time_attr], new rungs are added as trials reach the top one.",
+        description="Top rung, in units of time_attr; null: stop[time_attr]. If that is missing "
+        "too, asha adds rungs as trials reach them, and in hyperband and bohb the top rung is the "
+        "level at which the first trial ended.",
     )
     grace_period: float = Field(1, gt=0, description="Lowest rung, in units of time_attr.")
     reduction_factor: int = Field(
         3,
         ge=2,
-        description="One in this many trials is promoted from a rung; also the ratio of successive "
-        "rungs.",
+        description="One in this many trials is promoted from each rung; also the ratio of "
+        "successive rungs.",
     )
 
 
