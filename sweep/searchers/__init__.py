@@ -39,14 +39,14 @@ class SearcherOptions(settings.Settings):
     """Options that every searcher has."""
 
     duplicates: bool = Field(
-        False, description="Allow proposals with the settings of an earlier trial."
+        False, description="Allow proposals with the same settings as an earlier trial."
     )
     suggested: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="Maximum fraction of the trials so far that take waiting suggestions of "
-        "`sweep suggest`. 1: the next trials take them all; 0: suggestions are refused.",
+        description="Maximum fraction of trials that take settings given by `sweep suggest`. 1: "
+        "the next trials take all that wait; 0: suggestions are refused.",
     )
 
     def most_suggested(self, trials: int) -> int:

@@ -39,12 +39,12 @@ class Options(PriorOptions):
     min_points: int | None = Field(
         None,
         ge=2,
-        description="Minimum number of trials from which the densities of good and of bad settings "
-        "are estimated; a rung with two more trials is modelled; default: number of searched "
-        "parameters + 1.",
+        description="Minimum number of trials for the density of good settings, and for that of "
+        "bad ones; the highest rung with at least 2 trials more is modelled. null: number of "
+        "searched parameters + 1.",
     )
     top_fraction: float = Field(
-        0.15, gt=0, lt=1, description="Fraction of a rung's trials that count as good."
+        0.15, gt=0, lt=1, description="Fraction of the modelled rung's trials that count as good."
     )
     random_fraction: float = Field(
         1 / 3, ge=0, le=1, description="Fraction of proposals that are drawn at random."
@@ -55,7 +55,7 @@ class Options(PriorOptions):
     bandwidth_factor: float = Field(
         3.0,
         gt=0,
-        description="Factor by which the density for drawing candidates is wider than that of the "
+        description="Factor by which candidates are drawn more widely than the density of the "
         "good settings.",
     )
 

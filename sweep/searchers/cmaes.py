@@ -29,8 +29,9 @@ class Options(SearcherOptions):
     population_size: int | None = Field(
         None,
         ge=4,  # of 3 only the best counts, so that no covariance is learnt: cmaes divides by 0
-        description="Number of trials in a generation, at least 4; default: 4 + 3 ln(number of "
-        "modelled parameters).",
+        description="Number of trials in a generation, at least 4; null: 4 + 3 ln(number of "
+        "modelled parameters), rounded down. Choices and parameters with a condition are not "
+        "modelled.",
     )
     sigma: float = Field(
         1 / 6,
@@ -39,7 +40,9 @@ class Options(SearcherOptions):
         description="Standard deviation of the first generation, as a fraction of each parameter's "
         "range.",
     )
-    lr_adapt: bool = Field(False, description="Lower the learning rate when scores are noisy.")
+    lr_adapt: bool = Field(
+        False, description="Adapt the learning rate, which is then lower if scores are noisy."
+    )
 
 
 class Searcher(searchers.Searcher):

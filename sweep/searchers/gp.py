@@ -37,7 +37,9 @@ class Options(PriorOptions):
     """Options of the Gaussian process."""
 
     n_startup_trials: int = Field(
-        10, ge=1, description="Number of trials drawn at random before the process is fitted."
+        10,
+        ge=1,
+        description="Number of trials drawn at random before the Gaussian process is fitted.",
     )
     deterministic_objective: bool = Field(
         False, description="Assume that equal settings give equal scores, without noise."
@@ -45,10 +47,10 @@ class Options(PriorOptions):
     window: int | None = Field(
         500,
         ge=50,
-        description="Maximum number of finished trials to which the process is fitted: the best "
-        "make up a half, the newest a quarter, and trials at even intervals the rest; trials that "
-        "run are added. null: all trials; the time of a fit then grows with the cube of their "
-        "number.",
+        description="Maximum number of finished trials to which the Gaussian process is fitted: "
+        "half of them the best, a quarter the newest, and a quarter spread evenly over the "
+        "others; running trials are added. null: all trials, and the time of a fit grows with the "
+        "cube of their number.",
     )
 
 

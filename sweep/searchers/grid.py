@@ -12,7 +12,9 @@ class Options(SearcherOptions):
     """Options of a grid: the order of its points."""
 
     shuffle: bool = Field(
-        False, description="Shuffle the order of the points with the sweep's seed."
+        False,
+        description="Shuffle the points with the sweep's seed instead of taking them in the order "
+        "of the file.",
     )
 
 

@@ -20,8 +20,8 @@ class Options(EvolutionOptions):
         3,
         ge=1,
         le=100,
-        description="Number of parts into which each objective is divided for the reference "
-        "directions.",
+        description="Number of parts into which the range of each objective is divided to place "
+        "the reference directions.",
     )
 
 

@@ -26,8 +26,8 @@ class Options(SearcherOptions):
 
     sequence: Literal["sobol", "halton"] = Field(
         "sobol",
-        description="Sequence of points: Sobol points, which are most even at powers of two, or "
-        "Halton points.",
+        description="Sequence of points: sobol, which is most even if the number of trials is a "
+        "power of two, or halton.",
     )
 
 

@@ -43,7 +43,7 @@ class Options(PriorOptions):
     )
     group: bool = Field(
         False,
-        description="With multivariate: model each branch of conditions separately.",
+        description="With multivariate: model each branch of conditional parameters separately.",
     )
     constant_liar: bool = Field(
         True,
@@ -54,16 +54,15 @@ class Options(PriorOptions):
         None,
         ge=0,
         le=1,
-        description="Fraction of proposals that are drawn at random after the start. By default "
-        "0.85 with a scheduler that has rungs, where settings that resemble each other would take "
-        "all places at the next rung, else 0.",
+        description="Fraction of proposals that are drawn at random. null: 0.85 with a scheduler "
+        "that has rungs, because similar proposals would take all places at the next rung; else 0.",
     )
     window: int | None = Field(
         200,
         ge=50,
-        description="Maximum number of trials that are modelled: the best tenth, at most 25, and "
-        "the newest of the others; with several objectives only the newest. null: all trials, so "
-        "that each proposal takes longer than the one before.",
+        description="Maximum number of trials that are modelled: the best tenth (at most 25) and "
+        "the newest others; with several objectives, the newest only. null: all trials, so each "
+        "proposal takes longer than the one before.",
     )
 
 

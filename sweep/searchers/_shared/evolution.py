@@ -150,13 +150,16 @@ class EvolutionOptions(SearcherOptions):
         None,
         ge=0,
         le=1,
-        description="Probability that a parameter is redrawn; default: 1 / number of parameters.",
+        description="Probability that a parameter is redrawn; null: 1 / number of parameters.",
     )
     crossover_prob: float = Field(
         0.9, ge=0, le=1, description="Probability that a trial has two parents instead of one."
     )
     swapping_prob: float = Field(
-        0.5, ge=0, le=1, description="Probability that a parameter is taken from the second parent."
+        0.5,
+        ge=0,
+        le=1,
+        description="With two parents: probability that a parameter is taken from the second one.",
     )
 
 
