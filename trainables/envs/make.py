@@ -106,45 +106,46 @@ class EnvironmentConfig(Section):
 
     env: Annotated[str, BeforeValidator(registry.to_name)] = Field(
         description="Registered id, package.module:Name of a class or callable, or an entry point "
-        "trainables.envs of a package; in Python also the class or function itself. Functions of "
-        "arrays in JAX: jax:CartPole-v1, jax:package.module:Class, gymnax:Breakout-MinAtar, "
+        "trainables.envs of an installed package; in Python also the class or function itself. "
+        "Environments in JAX: jax:CartPole-v1, jax:package.module:Class, gymnax:Breakout-MinAtar, "
         "brax:ant, playground:CheetahRun (docs/stack.md#environments-of-your-own)."
     )
     env_config: dict[str, Any] = Field(
         default_factory=dict,
-        description="Keyword arguments for the environment; a class or function with one required "
+        description="Keyword arguments of the environment; a class or function with one required "
         "positional argument, such as `cfg`, gets all of them as a dict.",
     )
     native_vector_env: bool | Literal["auto"] = Field(
         default="auto",
-        description="Step all environments of a worker as one vector environment, where there is a "
-        "native one (CartPole-v1): faster, but with other random numbers than separate ones. auto: "
-        f"with at least {MANY_ENVS} of them, unless another setting needs separate ones.",
+        description="Step all environments of a worker as one native vector environment, if there "
+        "is one (CartPole-v1): faster, but with other random numbers than separate environments. "
+        f"auto: for {MANY_ENVS} environments or more, unless another setting needs separate ones.",
     )
     env_engine: Literal["gymnasium", "envpool"] = Field(
         default="gymnasium",
-        description="envpool: use EnvPool's environment of that id, which `native_vector_env: "
-        "auto` steps as one vector environment in C++. EnvPool's state cannot be read, so "
-        "such a trial is not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
+        description="envpool: use EnvPool's environment with the id in `env`, which "
+        "`native_vector_env: auto` steps as one vector environment in C++. Its state cannot be "
+        "saved, so such a trial is not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
     )
     preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
         default="deepmind",
         description="deepmind: Atari games in DeepMind's wrappers; rllib: Atari games without "
-        "them; null: also without flattening other spaces.",
+        "them. Both flatten Dict, Tuple and discrete observations; null does neither, so "
+        "observations must be a Box.",
     )
     action_mask: Source | None = Field(
         default=None,
-        description="Location of the mask of valid choices, with 1 for each valid and 0 for each "
-        'invalid one. info: info["action_mask"] of reset and step, as in Taxi-v4; observation: key '
-        "action_mask of observations that are a Dict, as in PettingZoo's games. ppo, a2c, impala "
-        "and dqn never choose an invalid choice or learn from one. null: no mask; entries of this "
-        "name are treated like any others.",
+        description="Source of the mask of valid choices, which is 1 for each valid and 0 for "
+        'each invalid one. info: info["action_mask"] of reset and step, as in Taxi-v4; '
+        "observation: key action_mask of Dict observations, as in PettingZoo's games. ppo, a2c, "
+        "impala and dqn never choose an invalid choice or learn from one. null: no mask; entries "
+        "of this name are treated like any others.",
     )
     connectors: tuple[str | dict[str, dict[str, Any]], ...] = Field(
         default=(),
         strict=False,
-        description="Steps between environment and policy, before the filter: FrameStack, or "
-        "package.module:Name of a class of your own "
+        description="Transformations between environment and policy, applied before the filter: "
+        "FrameStack, or package.module:Name of a class of your own "
         "(docs/own-networks.md#a-connector-of-your-own); with arguments as {FrameStack: {frames: "
         "4}}.",
     )
@@ -153,30 +154,31 @@ class EnvironmentConfig(Section):
     )
     observation_fn: str | None = Field(
         default=None,
-        description="With several agents: package.module:function that maps the raw observations "
-        "of all agents, agent → observation, to the observation of each agent. Its optional "
-        "attribute observation_space is a function (agent, agent → space) → space.",
+        description="With several agents: package.module:function from the raw observations of "
+        "all agents (a dict, agent → observation) to the observations that they get. Its optional "
+        "attribute observation_space is a function of an agent and all spaces (a dict, agent → "
+        "space) that returns the agent's new space.",
     )
     env_level: Literal["auto", "A", "B", "C"] = Field(
         default="auto",
-        description="Exactness with which environments are restored from a checkpoint. auto: as "
-        "measured. A: their state is restored. B: their episode is replayed, each in a new "
-        "environment; refused if the measurement contradicts it. C: the unfinished episode is "
-        "dropped, and nothing is measured.",
+        description="Exactness level at which environments are restored from a checkpoint "
+        "(docs/environments.md). auto: as measured. A: their state is restored. B: the unfinished "
+        "episode is replayed in a new environment. A and B are refused if the measurement "
+        "contradicts them. C: the unfinished episode is dropped, and nothing is measured.",
     )
     env_replay_limit: int = Field(
         default=10_000,
         gt=0,
-        description="Level B: maximum number of steps that are replayed; a longer episode is "
+        description="At level B: maximum number of steps that are replayed; a longer episode is "
         "dropped on restore.",
     )
     env_measure_timeout_s: float = Field(
         default=60.0,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Maximum seconds for one call of the environment (creation, reset, step) while "
-        "it is measured in its own process; a longer call counts as hanging, and the trial ends "
-        "with an error that names it.",
+        description="Maximum seconds for one call of the environment (creation, reset, step) "
+        "while its level is measured; a longer call counts as hanging, and the trial ends with an "
+        "error that names the call.",
     )
 
     _observation_settings: ObservationSettings = PrivateAttr(default=ObservationSettings())

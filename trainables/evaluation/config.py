@@ -95,31 +95,31 @@ class EvaluationConfig(Section):
     evaluation_interval: int | None = Field(
         default=None,
         gt=0,
-        description="Number of iterations between two evaluations, the first of which precedes "
-        "training; null: no evaluation.",
+        description="Number of iterations between two evaluations; the first evaluation is before "
+        "training. null: no evaluation.",
     )
     evaluation_num_episodes: int = Field(
         default=10, gt=0, description="Exact number of episodes per evaluation."
     )
     evaluation_num_workers: WorkerCount = Field(
         default=0,
-        description="Number of child processes that evaluate; 0: the trainer's own process. "
-        "The number does not change the result.",
+        description="Number of child processes that evaluate; 0: the trainer's own process does. "
+        "Results do not depend on the number.",
     )
     evaluation_timeout_s: float | None = Field(
         default=None,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds for one evaluation, after which a child counts as hung; null: no "
-        "limit.",
+        description="Maximum seconds for one evaluation, after which a child process counts as "
+        "hung; null: no limit.",
     )
     evaluation_config: dict[str, Any] = Field(
         default_factory=dict,
-        description="What is different while evaluating: `explore` (true: drawn actions, as in "
-        "training; false, the default: the most probable ones) and settings that evaluation reads: "
+        description="Settings of evaluations in place of those of training: `explore` (true: "
+        "actions are drawn; false, the default: the most probable ones are taken), "
         f"{', '.join(f'`{key}`' for key in READ[1:])}; with evaluation_num_workers also "
         f"{', '.join(f'`{key}`' for key in READ_BY_CHILDREN)}. `env_config` and `callbacks` "
-        "replace the training's. Any other key is refused, with the reason.",
+        "replace those of training as a whole. Any other key is refused, with the reason.",
     )
 
 

@@ -395,26 +395,26 @@ class FilterConfig(Section):
 
     observation_filter: str | Maker = Field(
         default="NoFilter",
-        description="NoFilter; MeanStdFilter: subtract the running mean and divide by the running "
-        "standard deviation; ConcurrentMeanStdFilter: the same for threads; or "
-        "package.module:Name, or an entry point trainables.filters of an installed package, called "
-        "with the shape.",
+        description="Filter of observations. NoFilter; MeanStdFilter: subtract the running mean "
+        "and divide by the running standard deviation; ConcurrentMeanStdFilter: the same, safe "
+        "for threads (for sample_async); or package.module:Name or an entry point "
+        "trainables.filters of an installed package, called with the shape of an observation.",
     )
     observation_filter_clip: float | None = Field(
         default=10.0,
         gt=0,
-        description="Number of standard deviations to which filtered observations are clipped; "
-        "null: no clipping.",
+        description="Number of standard deviations to which the built-in filters clip "
+        "observations; null: no clipping.",
     )
     synchronize_filters: bool = Field(
         default=True,
-        description="true: all workers filter with their common statistics; false: each with its "
-        "own, which no algorithm with a replay buffer supports.",
+        description="true: all workers filter with common statistics; false: each worker with its "
+        "own, which bc, dqn, iql, sac and td3 refuse.",
     )
     normalize_rewards: bool = Field(
         default=False,
         description="Divide rewards by the standard deviation of the discounted return and clip "
-        "them to ±10; sums over n_step to ±10 per reward.",
+        "them to ±10; with n_step, the clip of a sum grows with the number of its rewards.",
     )
 
     @field_validator("observation_filter", mode="before")

@@ -31,8 +31,9 @@ class CallbacksConfig(Section):
 
     callbacks: Any = Field(
         default=None,
-        description="package.module:Class of a trainables.Callbacks, or a dict phase → path of a "
-        "function of one dict; null, as a whole or for a phase: no callback.",
+        description="package.module:Class, a subclass of trainables.Callbacks; or a dict, event "
+        "(such as on_episode_end) → path of a function that gets one dict (docs/callbacks.md). "
+        "null: no callback.",
     )
 
 

@@ -16,12 +16,14 @@ class SamplingConfig(Section):
         default=1, gt=0, description="Number of environments that a worker steps side by side."
     )
     rollout_fragment_length: int = Field(
-        default=200, gt=0, description="Steps of each environment per fragment."
+        default=200,
+        gt=0,
+        description="Steps of each environment in one fragment, the unit of sampling.",
     )
     batch_mode: Literal["truncate_episodes", "complete_episodes"] = Field(
         default="truncate_episodes",
         description="truncate_episodes: fragments have a fixed length and may cut episodes; "
-        "complete_episodes: fragments contain whole episodes with at least as many steps.",
+        "complete_episodes: fragments consist of whole episodes and have at least that length.",
     )
     sample_async: bool = Field(
         default=False,
@@ -30,23 +32,23 @@ class SamplingConfig(Section):
     )
     fake_sampler: bool = Field(
         default=False,
-        description="Sample once and return that batch from then on, to measure the speed of "
-        "learning alone.",
+        description="Sample only once and learn from the same batch in every round, to measure "
+        "the speed of learning alone.",
     )
     blackhole_outputs: bool = Field(
         default=False,
-        description="With sample_async and fake_sampler: continue to sample after the first batch "
-        "and count the episodes but drop their rows, to see how good a policy becomes that learns "
-        "only from that batch.",
+        description="With sample_async and fake_sampler: keep sampling after the first batch and "
+        "count the episodes, but drop their rows, to see how good a policy becomes that learns "
+        "only from the first batch.",
     )
     compress_observations: bool | Literal["bulk"] = Field(
         default=False,
-        description="Compress the observations that child processes send (LZ4). true: each row on "
-        "its own; bulk: a whole fragment at once.",
+        description="Compress the observations that child processes send (LZ4). true: each row "
+        "separately; bulk: a whole fragment at once.",
     )
     explore: bool = Field(
         default=True,
-        description="true: explore while sampling; false: take the best actions.",
+        description="true: explore while sampling; false: always take the best action.",
     )
     clip_actions: bool = Field(
         default=True,
@@ -55,16 +57,16 @@ class SamplingConfig(Section):
     )
     normalize_actions: bool | Literal["auto"] = Field(
         default="auto",
-        description="Scale the policy's real numbers from -1 to 1 to the bounds of the action "
-        "space before they are sent; numbers without both bounds are not changed. auto: true with "
-        "ppo, a2c and impala if such bounds are not -1 and 1, but false with an environment that "
-        "calls the trainer and with model.custom_action_dist. Actions of dqn, iql, sac and td3 lie "
-        "within the bounds already; those of bc are as in the files that it reads.",
+        description="Scale the policy's real-valued actions from -1 to 1 to the bounds of the "
+        "action space; numbers without two bounds are not changed. auto: true with ppo, a2c and "
+        "impala if bounds differ from -1 and 1, but false with an environment that calls the "
+        "trainer and with model.custom_action_dist. dqn, iql, sac and td3 stay within the bounds "
+        "anyway; actions of bc are as in its files.",
     )
     clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="true: learn from the sign of rewards; a number: clip them to ± this number; "
-        "null: unchanged, but true for Atari games in DeepMind's wrappers.",
+        description="true: learn from the sign of rewards; a number: clip rewards to ± this "
+        "number; false: neither; null: true for Atari games in DeepMind's wrappers, else false.",
     )
 
     @property

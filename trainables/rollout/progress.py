@@ -40,7 +40,8 @@ class PerfConfig(Section):
         default=None,
         gt=0,
         le=1,
-        description="Weight of the newest step in moving averages; null: the mean of all steps.",
+        description="Weight of the newest step in moving averages of the sampler's times "
+        "(sampler_perf); null: means over all steps.",
     )
 
 
@@ -131,20 +132,22 @@ class MetricsConfig(Section):
     """Settings of the summary of episodes."""
 
     metrics_smoothing_episodes: int = Field(
-        default=100, gt=0, description="Number of latest episodes over which means are taken."
+        default=100,
+        gt=0,
+        description="Number of latest episodes over which results of episodes are averaged.",
     )
     classic_results: bool = Field(
         default=False,
-        description="Also report results by the names of classic trainers where they differ "
-        "(docs/metrics.md); set automatically by a sweep that uses one as metric, objective, "
-        "constraint or stop.",
+        description="Report results under the names of older RLlib versions, too, where they "
+        "differ (docs/metrics.md); a sweep sets this itself if its metric, objectives, "
+        "constraints or stop use such a name.",
     )
     collect_metrics_timeout: float = Field(
         default=180.0,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds to wait for child processes to report finished episodes; later ones "
-        "count in the next iteration, are logged (num_late_metrics), and make the trial inexact.",
+        description="Seconds to wait for child processes to report finished episodes. Later "
+        "reports count in the next iteration and in num_late_metrics, and make the trial inexact.",
     )
 
 

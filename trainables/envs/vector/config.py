@@ -20,49 +20,51 @@ class VectorConfig(Section):
     horizon: int | None = Field(
         default=None,
         gt=0,
-        description="Number of steps after which an episode is truncated (its last value is "
-        "bootstrapped); null: the environment's own limit, if it has one.",
+        description="Number of steps after which an episode is truncated and its last value "
+        "bootstrapped; null: the environment's own limit, if it has one.",
     )
     soft_horizon: bool = Field(
         default=False,
-        description="End episodes at the horizon for the metrics only, without a reset or a flag. "
-        "Ends that the environment itself reports are not affected.",
+        description="End episodes at the horizon for the metrics only: the environment is not "
+        "reset, and the policy does not see an end. Ends that the environment itself reports are "
+        "not affected.",
     )
     no_done_at_end: bool = Field(
         default=False,
-        description="Store terminated episodes as truncated, so that the value of the last "
-        "observation is bootstrapped.",
+        description="Store terminated episodes as truncated, so the value of the last observation "
+        "is bootstrapped.",
     )
     restart_failed_sub_environments: bool = Field(
         default=False,
-        description="Replace an environment that raises, dies or times out by a new one with a "
-        "seed of its own; its episode is lost, and the others continue. Violations of gymnasium's "
-        "interface remain errors.",
+        description="Replace an environment that raises, dies or times out by a new one with "
+        "another seed; its episode is lost, and the other environments continue. Violations of "
+        "gymnasium's interface remain errors.",
     )
     remote_worker_envs: bool = Field(
         default=False,
-        description="Run each environment of a worker, and of an evaluation, in its own process.",
+        description="Run each environment of a worker or of an evaluation in its own process.",
     )
     remote_env_batch_wait_ms: float = Field(
         default=0.0,
         ge=0,
-        description="0: a step waits for every environment, so that no result depends on their "
-        "speed. Above 0: milliseconds after which the environments that are ready, at least one, "
-        "continue without the others; such a trial is not bit-exact. Only with remote_worker_envs.",
+        description="0: a step waits for every environment, so results do not depend on the speed "
+        "of environments. Above 0: milliseconds after which the environments that are ready, at "
+        "least one, continue without the others; such a trial is not bit-exact. Only with "
+        "remote_worker_envs.",
     )
     env_step_timeout_s: float | None = Field(
         default=None,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds after which a step or reset is aborted by killing the environment's "
-        "process; null: no limit. Only with remote_worker_envs.",
+        description="Maximum seconds for a step or reset, after which the environment's process "
+        "is killed; null: no limit. Only with remote_worker_envs.",
     )
     external_timeout_s: float = Field(
         default=300.0,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Maximum seconds between two requests of an environment that calls the trainer "
-        "(an ExternalEnv, a PolicyServer); after that the trial ends with an error.",
+        description="Maximum seconds between two requests of an environment that calls the "
+        "trainer (an ExternalEnv or PolicyServer), after which the trial ends with an error.",
     )
 
     @property

@@ -93,24 +93,24 @@ class RenderingConfig(Section):
 
     record_env: bool | Literal["evaluation", "rollout"] = Field(
         default=False,
-        description="Record episodes as MP4 files in the trial's folder videos: of each evaluation "
-        "(evaluation), of the first worker's first environment while sampling (rollout), or both "
-        "(true). Needs pip install 'sweep-rl[video]'.",
+        description="Record episodes as MP4 files in the folder videos of the trial: of each "
+        "evaluation (evaluation), of the first worker's first environment while sampling "
+        "(rollout), or both (true). Needs pip install 'sweep-rl[video]'.",
     )
     record_every: int = Field(
         default=100,
         gt=0,
-        description="While sampling, record every n-th episode, counted from the first that "
-        "is observed from beginning to end.",
+        description="While sampling: record every n-th episode, counted from the first one that "
+        "is seen from its beginning.",
     )
     record_episodes: int = Field(
         default=1, gt=0, description="Maximum number of recorded episodes per evaluation."
     )
     render_env: bool | str = Field(
         default=False,
-        description="Show the first worker's first environment while sampling: in a window (true; "
-        "needs pygame and a screen), or to a callable package.module:Name that receives each "
-        "picture as an array (H, W, 3) of uint8.",
+        description="Show the first worker's first environment while sampling: true, in a window "
+        "(needs pygame and a screen); package.module:Name, a callable that gets each picture as "
+        "an array (H, W, 3) of uint8.",
     )
 
     @property

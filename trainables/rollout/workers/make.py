@@ -21,19 +21,20 @@ class WorkersConfig(Section):
 
     num_workers: WorkerCount = Field(
         default=0,
-        description="Number of child processes that collect; 0: the trainer's own process.",
+        description="Number of child processes that collect experience; 0: the trainer's own "
+        "process collects.",
     )
     data_parallel: bool = Field(
         default=False,
-        description="Let each child learn from its own sample, with gradients averaged over all "
-        "children.",
+        description="Let each child process learn from its own sample, with gradients averaged "
+        "over all of them.",
     )
     data_parallel_timeout_s: float = Field(
         default=300.0,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds that a child waits for the others in one exchange of gradients, and "
-        "that the trainer waits for a child to receive data.",
+        description="Maximum seconds that a child waits for the others when gradients are "
+        "exchanged, and that the trainer waits for a child to receive data.",
     )
 
 

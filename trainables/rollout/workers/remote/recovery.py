@@ -42,24 +42,25 @@ class RecoveryConfig(Section):
     """Settings for a child that dies, hangs, raises or returns garbage while it collects."""
 
     ignore_worker_failures: bool = Field(
-        default=False, description="Continue without a child that failed, with smaller batches."
+        default=False,
+        description="Continue without a child process that failed, with smaller batches.",
     )
     recreate_failed_workers: bool = Field(
         default=False,
-        description="Replace a child that failed by a new one with its index, streams and last "
-        "state.",
+        description="Replace a child process that failed by a new one, which continues with its "
+        "index, random streams and last state.",
     )
     max_worker_restarts: int = Field(
         default=1000,
         ge=0,
-        description="Maximum number of replacements of each child during the trainer's life.",
+        description="Maximum number of replacements of each child process.",
     )
     sample_timeout_s: float | None = Field(
         default=None,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds after which a child that has not answered counts as hung; null: no "
-        "limit.",
+        description="Seconds after which a child process that has not answered counts as failed; "
+        "null: no limit.",
     )
 
     def allows(self, in_a_row: int, restarts: int) -> bool:
