@@ -34,18 +34,22 @@ class Config(TrainerConfig):
         default=2000, gt=0, description="Minimum number of rows read per iteration."
     )
     num_sgd_iter: int = Field(
-        default=1, gt=0, description="Passes over the rows of an iteration; 1 to 10."
+        default=1,
+        gt=0,
+        description="Number of passes over the rows of an iteration. Usually 1 to 10.",
     )
     sgd_minibatch_size: int = Field(
-        default=128, gt=0, description="Rows of a gradient step; 32 to 512."
+        default=128, gt=0, description="Number of rows of a gradient step. Usually 32 to 512."
     )
     entropy_coeff: float = Field(
         default=0.0,
         ge=0,
-        description="Weight of the entropy bonus; above 0 rare actions stay possible.",
+        description="Weight of the entropy bonus; above 0, rare actions stay possible.",
     )
     grad_clip: float | None = Field(
-        default=None, gt=0, description="Maximum norm of the whole gradient; null: no clipping."
+        default=None,
+        gt=0,
+        description="Maximum norm of the gradient of all weights; null: no clipping.",
     )
 
 

@@ -69,57 +69,67 @@ class Config(TrainerConfig):
     )
     double_q: bool = Field(
         default=True,
-        description="Double Q-learning: the learned network selects the next choice, the target "
-        "network values it, which reduces overestimation.",
+        description="Double Q-learning: the learned network selects the next choice and the "
+        "target network values it, which reduces overestimation.",
     )
     dueling: bool = Field(
         default=False,
-        description="Two heads: the value of a state, and the advantage of each choice.",
+        description="Two heads of the network: the value of a state, and the advantage of each "
+        "choice.",
     )
     n_step: int = Field(
         default=3,
         gt=0,
-        description="Number of environment steps whose rewards a target sums before it uses a "
-        "value; larger values propagate rewards faster but are less exact. Usually 1 to 5.",
+        description="Number of environment steps whose rewards are summed in a target before a "
+        "value is used; larger numbers propagate rewards faster but less exactly. Usually 1 to 5.",
     )
     noisy: bool = Field(
-        default=False, description="Explore with learned noise instead of epsilon-greedily."
+        default=False,
+        description="Explore by noise on the weights whose size is learned (noisy networks), "
+        "instead of epsilon-greedily.",
     )
     sigma0: float = Field(
         default=0.5,
         gt=0,
-        description="With noisy: initial standard deviation of the noise, times √inputs.",
+        description="With noisy: initial standard deviation of the noise on a weight, times the "
+        "square root of the layer's number of inputs.",
     )
     num_atoms: int = Field(
         default=1,
         gt=0,
-        description="Number of values whose probabilities are learned (C51 has 51); 1: only their "
-        "mean.",
+        description="Number of possible returns whose probabilities are learned (C51 has 51); 1: "
+        "only the mean return is learned.",
     )
-    v_min: float = Field(default=-10.0, description="With num_atoms: the smallest return.")
-    v_max: float = Field(default=10.0, description="With num_atoms: the largest return.")
+    v_min: float = Field(
+        default=-10.0, description="With num_atoms above 1: the smallest possible return."
+    )
+    v_max: float = Field(
+        default=10.0, description="With num_atoms above 1: the largest possible return."
+    )
     tau: float | None = Field(
         default=0.005,
         gt=0,
         le=1,
-        description="Fraction by which the target network moves towards the learned one after each "
-        "update; null: it is replaced every target_network_update_freq steps.",
+        description="Fraction by which the target network moves towards the learned one after "
+        "each update; null: it is replaced every target_network_update_freq environment steps.",
     )
     cql_alpha: float = Field(
         default=0.0,
         ge=0,
         description="Weight of the conservative penalty (CQL, Kumar et al. 2020) for stored "
-        "experience: choices that do not occur in the files get low values; 0: no penalty. 0.5 to "
-        "5.",
+        "experience, which lowers the values of choices that do not occur in the files; 0: no "
+        "penalty. Usually 0.5 to 5.",
     )
     grad_clip: float | None = Field(
-        default=10.0, gt=0, description="Maximum norm of the whole gradient; null: no clipping."
+        default=10.0,
+        gt=0,
+        description="Maximum norm of the gradient of all weights; null: no clipping.",
     )
     learner: Literal["auto", "fused", "torch"] = Field(
         default="auto",
         description="Implementation of the gradients: torch; fused, the same in numpy, several "
-        "times as fast for small networks; auto: fused if possible, that is, for perceptrons on "
-        "the CPU that are neither dueling nor noisy nor distributional.",
+        "times as fast for small networks; auto: fused for perceptrons on the CPU that are "
+        "neither dueling nor noisy nor distributional and have no cql_alpha, otherwise torch.",
     )
     lanes: Lanes = None
 

@@ -32,33 +32,34 @@ class Config(PolicyGradientConfig):
         default=None,
         gt=0,
         description="Minimum number of environment steps per round of learning, rounded up to "
-        "whole fragments of one worker's environments; they may come from any worker. null: one "
-        "fragment of every environment of one worker.",
+        "whole fragments of one worker's environments; the fragments may come from any worker. "
+        "null: one fragment of every environment of one worker.",
     )
     lambda_: float = Field(
         default=1.0,
         ge=0,
         le=1,
-        description="λ of V-trace, the decay per step back; 1, as published, to 0.9.",
+        description="λ of V-trace, the decay per step back. Usually 0.9 to 1 (as published).",
     )
     rho_bar: float | None = Field(
         default=1.0,
         gt=0,
-        description="Upper bound of the importance weight of a temporal difference: with lower "
-        "bounds the values are closer to those of the sampling policy; null: no bound. 1 to 10.",
+        description="Upper bound of the importance weight of a temporal difference; the lower it "
+        "is, the closer the values are to those of the sampling policy. null: no bound. Usually 1 "
+        "to 10.",
     )
     c_bar: float | None = Field(
         default=1.0,
         gt=0,
-        description="Upper bound of the importance weight with which a difference is traced back; "
-        "it changes the speed of learning, not the values. null: no bound. 0.5 to 1, at most "
-        "rho_bar.",
+        description="Upper bound of the importance weight with which a temporal difference is "
+        "traced back, at most rho_bar; it changes the speed of learning, not the values. null: no "
+        "bound. Usually 0.5 to 1.",
     )
     pg_rho_bar: float | None = Field(
         default=1.0,
         gt=0,
         description="Upper bound of the importance weight in the policy gradient; null: no bound. "
-        "1 to 10.",
+        "Usually 1 to 10.",
     )
 
     @property

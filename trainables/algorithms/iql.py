@@ -47,23 +47,26 @@ class Config(OffPolicyConfig):
         target_network_update_freq=1,
     )
     train_batch_size: int | None = Field(
-        default=250, gt=0, description="Minimum number of rows read or sampled per round."
+        default=250, gt=0, description="Minimum number of rows that are read or sampled per round."
     )
     expectile: float = Field(
         default=0.7,
         gt=0,
         lt=1,
-        description="Expectile of the values of actions that is a state's value: 0.5 is their "
-        "mean, near 1 is close to their maximum; 0.6 to 0.9.",
+        description="Expectile of the values of actions that is used as the value of a state: 0.5 "
+        "is their mean, values near 1 approach their maximum. Usually 0.6 to 0.9.",
     )
     beta: float = Field(
         default=3.0,
         ge=0,
         description="Inverse temperature: preference for better actions, per unit of return; 0: "
-        "all actions are imitated equally, as with bc. 0.5 to 10 times 1 / the size of advantages.",
+        "all actions are imitated equally, as with bc. Usually 0.5 to 10, divided by the size of "
+        "advantages.",
     )
     max_weight: float = Field(
-        default=100.0, gt=0, description="Maximum weight of an action; 10 to 1,000."
+        default=100.0,
+        gt=0,
+        description="Maximum weight of an action in the policy's loss. Usually 10 to 1,000.",
     )
 
 

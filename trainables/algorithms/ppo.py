@@ -54,14 +54,14 @@ class Config(ActorCriticConfig):
     clip_param_schedule: Schedule = Field(
         default="constant",
         description="constant; linear: from clip_param to 0 over schedule_timesteps; or points "
-        "[[environment steps, clip range], …], linear between them.",
+        "[[environment steps, clip range], …], linear between them, which replace clip_param.",
     )
     vf_clip_param: float | None = Field(
         default=None,
         gt=0,
         description="Maximum change of a value prediction in one iteration; null: no clipping.",
     )
-    num_sgd_iter: int = Field(default=10, gt=0, description="Epochs over each batch.")
+    num_sgd_iter: int = Field(default=10, gt=0, description="Number of epochs over each batch.")
     sgd_minibatch_size: int | None = Field(
         default=None,
         gt=0,
@@ -71,8 +71,8 @@ class Config(ActorCriticConfig):
     target_kl: float | None = Field(
         default=None,
         gt=0,
-        description="Mean KL divergence of an epoch above which no further epoch follows; null: no "
-        "limit.",
+        description="Mean KL divergence of an epoch after which the other epochs over the batch "
+        "are skipped; null: no limit.",
     )
 
     lanes: Lanes = None

@@ -56,16 +56,16 @@ class Config(OffPolicyConfig):
     initial_alpha: float = Field(
         default=1.0,
         gt=0,
-        description="Initial temperature: reward per unit of entropy; 0.01 to 1.",
+        description="Initial temperature: reward per unit of entropy. Usually 0.01 to 1.",
     )
     learn_alpha: bool = Field(
         default=True,
-        description="Learn the temperature, so that the entropy approaches target_entropy.",
+        description="Learn the temperature, so the entropy approaches target_entropy.",
     )
     target_entropy: float | None = Field(
         default=None,
-        description="Target entropy of an action, squashed to (-1, 1), in nats; null: -1 per "
-        "number of the action, or half of the maximum entropy of choices.",
+        description="Target entropy of an action, in nats, with its numbers scaled to (-1, 1); "
+        "null: -1 for each number of the action; for choices, half of their maximum entropy.",
     )
 
     @property

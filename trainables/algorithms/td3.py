@@ -46,19 +46,19 @@ class Config(OffPolicyConfig):
         description="Exploration while experience is collected.",
     )
     policy_delay: int = Field(
-        default=2, gt=0, description="Number of critic updates per actor update; 1 to 4."
+        default=2, gt=0, description="Number of critic updates per actor update. Usually 1 to 4."
     )
     target_noise: float = Field(
         default=0.2,
         ge=0,
-        description="Standard deviation of the noise on the target's action, as a fraction of half "
-        "the action's range; 0.1 to 0.3.",
+        description="Standard deviation of the noise on the action in targets, as a fraction of "
+        "half the action's range. Usually 0.1 to 0.3.",
     )
     target_noise_clip: float = Field(
         default=0.5,
         ge=0,
-        description="Maximum absolute value of target_noise, as a fraction of half the action's "
-        "range; 0.3 to 0.6.",
+        description="Maximum absolute value of this noise, as a fraction of half the action's "
+        "range. Usually 0.3 to 0.6.",
     )
 
     @property

@@ -33,22 +33,23 @@ class DevicesConfig(Section):
 
     act_on: Literal["auto", "cpu", "gpu"] = Field(
         default="auto",
-        description="Device on which the policy acts while it collects experience: the cpu, or the "
-        "gpu with the learning networks themselves (num_gpus: 1, num_workers: 0; ppo, a2c, impala "
-        "and dqn). Observations then travel once, for acting and learning. auto: the gpu for "
-        "networks with convolutions or a layer of 256 units or more. Evaluations act on the cpu.",
+        description="Device on which the policy acts while it collects experience: cpu; or gpu, "
+        "with the networks that learn (needs num_gpus above 0 and num_workers: 0; ppo, a2c, "
+        "impala and dqn), so each observation is copied to the GPU only once. auto: gpu for "
+        "networks with convolutions or a layer of 256 units or more. Evaluations act on the CPU.",
     )
     graphs: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="Gradient steps of ppo, a2c, impala, dqn, sac and td3 are captured once, as "
-        "CUDA graphs, and launched as a whole; needs num_gpus: 1 and Adam. auto: on with CUDA. A "
-        "step that cannot be captured is launched kernel by kernel, which a warning says.",
+        description="CUDA graphs: gradient steps of ppo, a2c, impala, dqn, sac and td3 are "
+        "captured once and launched as a whole. off; on, which needs num_gpus above 0; auto: on "
+        "with CUDA. Steps that cannot be captured, such as those without adam or adamw, are "
+        "launched kernel by kernel, and the log says so.",
     )
     precision: Literal["float32", "tf32", "bf16"] = Field(
         default="float32",
-        description="Precision of matrix products and convolutions on the GPU: float32, as torch "
-        "has it; tf32, 10 bits of mantissa in products, too; bf16, 8 bits in the layers' forward "
-        "pass, while weights, losses and optimisers stay float32.",
+        description="Precision of matrix products and convolutions on the GPU. float32: torch's "
+        "own default; tf32: 10 bits of mantissa, also in matrix products; bf16: 8 bits in the "
+        "forward pass of the layers, while weights, losses and optimizers stay float32.",
     )
 
 

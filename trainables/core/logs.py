@@ -32,8 +32,8 @@ class LogConfig(Section):
 
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field(
         default="INFO",
-        description="Level of the package's logger. INFO logs a description of the data once, "
-        "DEBUG again every 100 rounds.",
+        description="Level of the package's logger. At INFO, a description of the data is logged "
+        "once; at DEBUG, again every 100 rounds.",
     )
     log_sys_usage: bool = Field(
         default=True,

@@ -99,10 +99,29 @@ class ThreadCounts(Settings):
         }
 
     intra_op_parallelism_threads: int | None = Field(
-        default=None, gt=0, description="Threads of one operation; null: 1."
+        default=None,
+        gt=0,
+        description="Number of threads of one operation of torch or numpy; null: 1.",
     )
     inter_op_parallelism_threads: int | None = Field(
-        default=None, gt=0, description="Number of parallel operations; null: torch's default."
+        default=None,
+        gt=0,
+        description="Number of operations that torch runs in parallel; null: torch's default.",
+    )
+
+
+class LocalThreadCounts(ThreadCounts):
+    """The numbers of threads of the trainer's own process, where they differ."""
+
+    intra_op_parallelism_threads: int | None = Field(
+        default=None,
+        gt=0,
+        description="As in tf_session_args, for the trainer's own process alone; null: the same.",
+    )
+    inter_op_parallelism_threads: int | None = Field(
+        default=None,
+        gt=0,
+        description="As in tf_session_args, for the trainer's own process alone; null: the same.",
     )
 
 
@@ -119,48 +138,50 @@ class ResourcesConfig(Section):
         default=0,
         ge=0,
         le=1,
-        description="GPU for learning, or a fraction of it; 0: the CPU. In a sweep also set "
-        "resources: {gpu: 1}, which reserves one for each trial (docs/gpu.md).",
+        description="Fraction of a GPU for learning, up to 1; 0: learn on the CPU. In a sweep "
+        "also set resources: {gpu: 1}, which reserves a GPU for each trial (docs/gpu.md).",
     )
     num_gpus_per_worker: float = Field(
         default=0,
         ge=0,
-        description="GPUs of each child process, for its environments; policies act on the CPU.",
+        description="GPUs of each child process, for its environments; policies in child "
+        "processes act on the CPU.",
     )
     custom_resources_per_worker: Annotated[dict[str, float], AfterValidator(_check_empty)] = Field(
-        default_factory=dict, description="None are provided, so only {} is accepted."
+        default_factory=dict,
+        description="Accepted only as {}, since no custom resources are provided.",
     )
     memory: int = Field(
         default=0,
         ge=0,
-        description="Maximum memory of the trainer's own process, in bytes; the trial fails beyond "
-        "it; 0: no limit.",
+        description="Maximum memory of the trainer's own process, in bytes; a trial that exceeds "
+        "it fails; 0: no limit.",
     )
     memory_per_worker: int = Field(
         default=0,
         ge=0,
-        description="Maximum memory of each child process, in bytes; the child fails beyond it; 0: "
-        "no limit.",
+        description="Maximum memory of each child process, in bytes; a child that exceeds it "
+        "fails; 0: no limit.",
     )
     object_store_memory: Annotated[int, AfterValidator(_check_zero)] = Field(
-        default=0, description="Size of an object store; there is none, so only 0 is accepted."
+        default=0, description="Accepted only as 0, since there is no object store."
     )
     object_store_memory_per_worker: Annotated[int, AfterValidator(_check_zero)] = Field(
         default=0,
-        description="Size of an object store for each child; there is none, so only 0 is accepted.",
+        description="Accepted only as 0, since there is no object store.",
     )
     tf_session_args: ThreadCounts = Field(
         default=ThreadCounts(),
         description="Thread counts for torch and numpy; other entries are ignored.",
     )
-    local_tf_session_args: ThreadCounts = Field(
-        default=ThreadCounts(),
+    local_tf_session_args: LocalThreadCounts = Field(
+        default=LocalThreadCounts(),
         description="Thread counts of the trainer's own process, if they differ.",
     )
     extra_python_environs: Annotated[Variables, AfterValidator(_check_variables)] = Field(
         default_factory=dict,
-        description="Environment variables of every process that collects, set before it imports "
-        "anything.",
+        description="Environment variables of every process that collects experience, set before "
+        "its imports.",
     )
 
     @property

@@ -10,9 +10,9 @@ from trainables.errors import ConfigError
 Loss = TypeVar("Loss", bound=Callable[..., Any])
 #: Description of the setting `learner_compile`.
 DESCRIPTION = (
-    "Torch compiles the loss and its gradient to C++ when the first batch is learnt from "
-    "(torch.compile): the same up to rounding. Compiling takes 10 to 60 s of every process that "
-    "learns, and pays for large networks and long trainings. Needs a C++ compiler."
+    "Compile the loss and its gradient to C++ (torch.compile) at the first batch; the results are "
+    "the same up to rounding. Compiling takes 10 to 60 s in every process that learns, which pays "
+    "for large networks and long trainings. Needs a C++ compiler."
 )
 
 

@@ -31,7 +31,7 @@ class ReplayConfig(Section):
     """Settings of a replay, and of the updates that learn from it."""
 
     buffer_size: int = Field(
-        default=50_000, gt=0, description="Capacity of the buffer, in transitions."
+        default=50_000, gt=0, description="Capacity of the replay buffer, in transitions."
     )
     learning_starts: int = Field(
         default=1000, ge=0, description="Environment steps before the first update."
@@ -48,15 +48,16 @@ class ReplayConfig(Section):
     target_network_update_freq: int = Field(
         default=500,
         gt=0,
-        description="Environment steps after which the learned network is copied to the target "
-        "network; at most once a round.",
+        description="For dqn without tau (null): environment steps between two copies of the "
+        "learned network to the target network, at most one copy per round. iql, sac and td3, "
+        "whose target networks move by tau, accept only 1.",
     )
     replay_on: Literal["auto", "cpu", "gpu"] = Field(
         default="auto",
-        description="Memory that holds the transitions: of the cpu, or of the gpu (num_gpus: 1), "
-        "so that drawn ones need not travel; without observation_filter and normalize_rewards, and "
-        "if half of the trial's share of the GPU holds buffer_size of them. auto: the gpu for "
-        "pictures, where that holds.",
+        description="Memory of the transitions: cpu, or gpu, which saves copying those that are "
+        "drawn. gpu needs num_gpus above 0, no observation_filter or normalize_rewards, and room "
+        "for buffer_size in half of the trial's share of the GPU. auto: gpu for image "
+        "observations, if this holds.",
     )
 
 
@@ -65,35 +66,35 @@ class PrioritizedReplayConfig(Section):
 
     prioritized_replay: bool = Field(
         default=False,
-        description="Draw transitions in proportion to their last error instead of uniformly, and "
-        "correct for it with importance weights.",
+        description="Draw transitions with a large last error more often instead of uniformly, "
+        "and correct for it with importance weights.",
     )
     prioritized_replay_alpha: float = Field(
         default=0.6,
         ge=0,
         le=1,
-        description="Power of the error in the probability of a transition; 0: uniform. Usually "
-        "0.5 to 0.7.",
+        description="Exponent of the error in a transition's probability; 0: uniform. Usually 0.5 "
+        "to 0.7.",
     )
     prioritized_replay_beta: float = Field(
         default=0.4,
         ge=0,
         le=1,
-        description="Initial power of the importance weights; 1 corrects fully for unequal "
+        description="Initial exponent of the importance weights; 1 corrects fully for unequal "
         "probabilities. Usually 0.4.",
     )
     final_prioritized_replay_beta: float = Field(
-        default=1.0, ge=0, le=1, description="Final power of the importance weights."
+        default=1.0, ge=0, le=1, description="Final exponent of the importance weights."
     )
     prioritized_replay_beta_annealing_timesteps: int = Field(
         default=50_000,
         gt=0,
-        description="Environment steps from the initial to the final power, linearly.",
+        description="Environment steps from the initial to the final exponent, linearly.",
     )
     prioritized_replay_eps: float = Field(
         default=1e-6,
         gt=0,
-        description="Constant that is added to every error, so that no probability is 0.",
+        description="Constant added to every error, so no probability is 0.",
     )
 
     def beta(self, timesteps: int) -> float:

@@ -54,12 +54,13 @@ class ScheduleConfig(Section):
     lr_schedule: Schedule = Field(
         default="constant",
         description="constant; linear: from lr to 0 over schedule_timesteps; or points "
-        "[[environment steps, rate], …], linear between them, in place of lr.",
+        "[[environment steps, rate], …], linear between them, which replace lr.",
     )
     schedule_timesteps: int | None = Field(
         default=None,
         gt=0,
-        description="Environment steps after which a linear schedule has reached 0.",
+        description="Environment steps after which linear schedules reach 0; null: "
+        "stop.timesteps_total of the sweep.",
     )
 
 

@@ -102,51 +102,53 @@ class OfflineConfig(Section):
         BeforeValidator(_validate_sources),
     ] = Field(
         default=SAMPLER,
-        description="Source of experience: sampler, the environment; files of JSON or Parquet: a "
-        "folder, a glob, or a list of them; minari:NAME or the folder of a data set; "
+        description="Source of experience: sampler, the environment; a folder, a glob or a list "
+        "of files of JSON or Parquet; minari:NAME or the folder of a Minari data set; "
         "package.module:Name, a trainables.offline.reader.InputReader or a function that returns "
-        "one, in Python also the class or function itself; or {source: probability} of several.",
+        "one, in Python also the class or function itself; or a mix, {source: probability}.",
     )
     input_config: dict[str, Any] = Field(
         default_factory=dict,
-        description="Arguments for a reader of your own, as `input_config` of its context.",
+        description="Arguments for a reader of your own, which finds them as `input_config` in "
+        "its context.",
     )
     input_evaluation: Annotated[list[str], BeforeValidator(_validate_estimators)] = Field(
         default_factory=lambda: list(ESTIMATED),
-        description="Estimates of the policy's discounted return, in each result under off_policy: "
-        "is, wis, pdis and dr from the first whole episodes that are read, and simulation, which "
-        "plays evaluation_num_episodes.",
+        description="With stored experience: estimates of the policy's discounted return, "
+        "reported under off_policy: is, wis, pdis and dr, from the first whole episodes that are "
+        "read, and simulation, which plays evaluation_num_episodes.",
     )
     input_evaluation_num_episodes: int = Field(
-        default=200, gt=0, description="Maximum number of episodes for the estimates."
+        default=200, gt=0, description="Maximum number of stored episodes for these estimates."
     )
     postprocess_inputs: bool = Field(
         default=False,
-        description="Convert stored rows to transitions over n_step steps; false: learn from them "
-        "as they are, step by step.",
+        description="dqn: convert stored rows to transitions over n_step steps; false: learn from "
+        "single steps, as they are stored.",
     )
     shuffle_buffer_size: int = Field(
         default=0,
         ge=0,
-        description="Number of batches in the window from which the next one is drawn; 0: in "
-        "order.",
+        description="Number of batches that are held in memory, from which the next one is drawn "
+        "at random; 0 or 1: in order.",
     )
     output: Annotated[str | Maker | None, BeforeValidator(_with_path)] = Field(
         default=None,
         description="Destination of sampled experience. null: none; logdir: the trial's folder; a "
-        "folder; or package.module:Name, a trainables.offline.writer.OutputWriter or a function "
-        "that returns one, in Python also the class or function itself.",
+        "path: this folder; or package.module:Name, a trainables.offline.writer.OutputWriter or a "
+        "function that returns one, in Python also the class or function itself.",
     )
     output_config: dict[str, Any] = Field(
         default_factory=dict,
-        description="Arguments for a writer of your own, as `output_config` of its context.",
+        description="Arguments for a writer of your own, which finds them as `output_config` in "
+        "its context.",
     )
     output_compress_columns: list[str] = Field(
         default_factory=list,
         description="Columns that are written compressed (LZ4), such as obs and new_obs of images.",
     )
     output_max_file_size: int = Field(
-        default=64 * 2**20, gt=0, description="Size after which a new file is begun, in bytes."
+        default=64 * 2**20, gt=0, description="Size in bytes after which a new file is begun."
     )
 
     @property

@@ -39,11 +39,11 @@ class ModelConfig(Settings):
 
     custom_model: str | None = Field(
         default=None,
-        description="package.module:Net, a torch module of your own in place of these networks "
+        description="package.module:Net, a torch module of your own that replaces these networks "
         "(docs/own-networks.md), for ppo, a2c, impala and dqn; it acts and learns in torch.",
     )
     custom_model_config: dict[str, Any] = Field(
-        default_factory=dict, description="Keyword arguments for creating that module."
+        default_factory=dict, description="Keyword arguments of custom_model."
     )
 
     hidden: tuple[Size, ...] | None = Field(
@@ -62,34 +62,34 @@ class ModelConfig(Settings):
         Field(
             default=None,
             strict=False,
-            description="Convolutions for images, each [channels, side of the kernel, stride]; []: "
-            "none; null: the Nature network, a smaller one for sides below 36 pixels, none for "
-            "sides below 8.",
+            description="Convolutions for images, each [channels, kernel size, stride]; []: none; "
+            "null: the Nature network for sides of 36 to 128 pixels, a smaller one for 8 to 35, "
+            "none below 8.",
         )
     )
     image_layout: Layout | None = Field(
         default=None,
-        description="Axes of an image: channels_last, (H, W, C), or channels_first, (C, H, W), "
-        "preceded by frames if there are four. flat: observations are numbers, not images. null: "
-        "inferred from shape, type and bounds of the space (docs/images.md).",
+        description="Axes of an image: channels_last, (H, W, C), or channels_first, (C, H, W); "
+        "with a fourth axis, the first one counts frames. flat: observations are numbers, not "
+        "images. null: inferred from shape, type and bounds of the space (docs/images.md).",
     )
     use_lstm: bool = Field(
         default=False,
         description="Add an LSTM after the hidden layers, shared by actor and critic; its memory "
-        "is empty at the start of each episode. With large returns the errors of the value drown "
-        "those of the actor in the shared layers: set `normalize_rewards`. Atari frames are not "
-        "stacked with it.",
+        "is empty at the start of each episode. Set `normalize_rewards` if returns are large, "
+        "since errors of the value otherwise dominate the shared layers. Atari frames are not "
+        "stacked with an LSTM.",
     )
     lstm_cell_size: Size = Field(default=64, description="Number of units of the LSTM.")
     lstm_use_prev_action: bool = Field(
         default=False,
-        description="Prepend the policy's last action, with choices one-hot, to the vector that "
-        "the policy observes; with and without an LSTM.",
+        description="Prepend the policy's last action (choices one-hot) to the vector that the "
+        "policy observes, also without an LSTM.",
     )
     lstm_use_prev_reward: bool = Field(
         default=False,
-        description="Prepend the last reward, as the environment returns it, to the vector that "
-        "the policy observes; with and without an LSTM.",
+        description="Prepend the last reward, as returned by the environment, to the vector that "
+        "the policy observes, also without an LSTM.",
     )
     custom_preprocessor: str | None = Field(
         default=None,
@@ -99,8 +99,8 @@ class ModelConfig(Settings):
     dim: Size = Field(default=SIZE, description="Atari: side of a frame, in pixels.")
     framestack: bool | Size = Field(
         default=True,
-        description=f"Atari: the last frames as channels of an image; true: {FRAMES} of them, "
-        "false: one.",
+        description="Atari: number of last frames that are the channels of an image; "
+        f"true: {FRAMES}; false: 1.",
     )
     custom_action_dist: str | None = Field(
         default=None,
@@ -110,18 +110,18 @@ class ModelConfig(Settings):
     free_log_std: bool | None = Field(
         default=None,
         description="For ppo, a2c and impala with real-valued actions. true: standard deviations "
-        "are separate weights, the same in all states; false: they are outputs of the network and "
-        "depend on the state; null: true.",
+        "are separate weights, the same in all states; false: the network outputs them, depending "
+        "on the state; null: true.",
     )
     log_std_init: float | None = Field(
         default=None,
-        description="For ppo, a2c and impala with real-valued actions and deviations that are "
-        "weights: initial logarithm of the standard deviation, -3 to 0; null: 0.",
+        description="For ppo, a2c and impala with real-valued actions and free_log_std: initial "
+        "logarithm of the standard deviation; null: 0. Usually -3 to 0.",
     )
     vf_share_layers: bool | None = Field(
         default=None,
         description="For ppo, a2c and impala: share the hidden layers between actor and critic; "
-        "null: shared after convolutions and with an LSTM, else separate.",
+        "null: shared after convolutions and with an LSTM, otherwise separate.",
     )
     max_seq_len: Size | None = Field(
         default=None,
@@ -203,11 +203,14 @@ MOMENTS: Mapping[str, tuple[str, ...]] = {
 }
 OptimizerName = Literal["adam", "adamw", "rmsprop", "sgd"]
 OPTIMIZERS = (
-    "adam (Kingma & Ba 2015); adamw: its weights decay apart from the gradient (Loshchilov & "
-    "Hutter 2019); rmsprop (Hinton 2012); sgd, with momentum if asked for."
+    "adam (Kingma & Ba 2015); adamw, with decoupled weight decay (Loshchilov & Hutter 2019); "
+    "rmsprop (Hinton 2012); sgd, optionally with momentum."
 )
 """Description of the setting ``name`` of an optimiser."""
-EPS = "adam, adamw, rmsprop: added to the root of the mean square of gradients."
+EPS = (
+    "For adam, adamw and rmsprop: number added to the root of the mean square of gradients, by "
+    "which steps are divided."
+)
 """Description of the setting ``eps`` of an optimiser."""
 
 
@@ -218,17 +221,21 @@ class OptimizerConfig(Settings):
     betas: tuple[Decay, Decay] = Field(
         default=(0.9, 0.999),
         strict=False,
-        description="adam, adamw: decay rates of the two moments, per step.",
+        description="For adam and adamw: decay rates of the two moments, per step.",
     )
     eps: float = Field(default=1e-5, gt=0, description=EPS)
     alpha: Decay = Field(
-        default=0.99, description="rmsprop: decay rate of the mean square of gradients, per step."
+        default=0.99,
+        description="For rmsprop: decay rate of the mean square of gradients, per step.",
     )
     momentum: Decay = Field(
-        default=0.0, description="sgd: fraction of the last step that is added to the next one."
+        default=0.0, description="For sgd: fraction of the last step that is added to the next one."
     )
     weight_decay: float = Field(
-        default=0.0, ge=0, description="Fraction of each weight that is added to its gradient."
+        default=0.0,
+        ge=0,
+        description="Fraction of each weight that is added to its gradient; with adamw, each "
+        "weight shrinks by lr times this fraction per step instead.",
     )
 
     @model_validator(mode="after")

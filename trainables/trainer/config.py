@@ -43,8 +43,8 @@ class IterationConfig(Section):
     min_iter_time_s: float = Field(
         default=0.0,
         ge=0,
-        description="Minimum duration of an iteration, in seconds. Above 0 the clock decides, so "
-        "that no two runs are bit-equal.",
+        description="Minimum duration of an iteration, in seconds. Above 0 the clock influences "
+        "training, so no two runs are bit-identical.",
     )
     timesteps_per_iteration: int = Field(
         default=0, ge=0, description="Minimum number of environment steps per iteration."
@@ -79,8 +79,8 @@ Lanes: TypeAlias = Annotated[
     int | None,
     Field(
         gt=0,
-        description="Number of places of the stack in which this trial is a lane of a compiled "
-        "program (docs/stack.md), set by the pool stack; null: trained alone.",
+        description="Number of trials that one compiled program trains together, each as a lane "
+        "(docs/stack.md); set by the pool stack. null: trained alone.",
     ),
 ]
 
@@ -235,12 +235,12 @@ class MultiAgentConfig(Section):
         BeforeValidator(_refuse_former_names),
     ] = Field(
         default_factory=dict,
-        description="Policies of an environment with several agents. `policies`: name → its own "
-        "settings (`{shared: null}`: one for all agents), and `restore`, the file of a trained "
-        "policy from which it starts; `policy_mapping_fn`: agent → policy, a dict or "
-        "package.module:function (default: the only policy, or the one with the agent's name); "
-        "`policies_to_train`: a list, null: all; `count_steps_by`: env_steps, or agent_steps, in "
-        "which train_batch_size is then counted.",
+        description="Policies of an environment with several agents. `policies`: name → settings "
+        "of its own (`{shared: null}`: one policy for all agents), among them `restore`, the file "
+        "of a trained policy that it starts from; `policy_mapping_fn`: agent → policy, as a dict "
+        "or package.module:function (default: the only policy, or the one with the agent's name); "
+        "`policies_to_train`: a list; null: all; `count_steps_by`: the unit of train_batch_size, "
+        "env_steps (default) or agent_steps.",
     )
 
 
@@ -268,15 +268,20 @@ class TrainerConfig(Settings):
     rendering: RenderingConfig = RenderingConfig()
     model: ModelConfig = Field(default=ModelConfig(), description="Architecture of the networks.")
     seed: int | None = Field(
-        default=None, ge=0, lt=2**63, description="Seed of all random streams; null: the trial's."
+        default=None,
+        ge=0,
+        lt=2**63,
+        description="Seed of all random streams of the trainer; null: the seed of the trial.",
     )
     restore: str | None = Field(
         default=None,
-        description="File of a trained policy with whose weights and filter training starts: a "
-        "checkpoint, exported safetensors, or a folder with one, such as that of a trial; null: "
-        "initial weights.",
+        description="File of a trained policy with which training starts (its weights and "
+        "filter): a checkpoint, exported safetensors, or a folder with one of them, such as a "
+        "trial's; null: initial weights.",
     )
-    gamma: float = Field(default=0.99, ge=0, le=1, description="Discount per environment step.")
+    gamma: float = Field(
+        default=0.99, ge=0, le=1, description="Discount factor per environment step."
+    )
     train_batch_size: int | None = Field(
         default=None,
         gt=0,

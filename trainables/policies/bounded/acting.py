@@ -184,8 +184,8 @@ class WarmUpConfig(Settings):
     random_timesteps: int | None = Field(
         default=None,
         ge=0,
-        description="Number of environment steps at the beginning with actions drawn uniformly "
-        "from the space; null: learning_starts.",
+        description="Number of first environment steps, whose actions are drawn uniformly from "
+        "the action space; null: learning_starts.",
     )
 
     def until_learning(self, learning_starts: int) -> Self:
@@ -293,14 +293,15 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
     type: Literal["GaussianNoise", "OrnsteinUhlenbeckNoise", "ParameterNoise"] = Field(
         default="GaussianNoise",
         description="GaussianNoise: independent in each step; OrnsteinUhlenbeckNoise: drifts from "
-        "step to step, from 0 in each episode; ParameterNoise: on the weights, the same for a "
-        "whole episode (Plappert et al. 2018).",
+        "step to step, beginning at 0 in each episode; ParameterNoise: noise on the weights, the "
+        "same for a whole episode (Plappert et al. 2018).",
     )
     stddev: float = Field(
         default=0.1,
         ge=0,
-        description="Standard deviation of the noise per step; with ParameterNoise the target "
-        "distance of actions from the best ones. 0.05 to 0.5.",
+        description="Standard deviation of the noise per step, as a fraction of half the action's "
+        "range; with ParameterNoise the target distance of actions from the best ones. Usually "
+        "0.05 to 0.5.",
     )
     ou_theta: float = Field(
         default=0.15,
@@ -308,8 +309,12 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
         le=1,
         description="Fraction of OrnsteinUhlenbeckNoise that decays per step.",
     )
-    initial_scale: float = Field(default=1.0, ge=0, description="Initial factor of the noise.")
-    final_scale: float = Field(default=1.0, ge=0, description="Final factor of the noise.")
+    initial_scale: float = Field(
+        default=1.0, ge=0, description="Initial factor by which the noise is multiplied."
+    )
+    final_scale: float = Field(
+        default=1.0, ge=0, description="Final factor by which the noise is multiplied."
+    )
     scale_timesteps: int = Field(
         default=10_000,
         gt=0,

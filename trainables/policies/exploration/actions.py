@@ -220,18 +220,19 @@ class PolicyNoiseConfig(Settings):
     type: Literal["StochasticSampling", "StateDependentNoise"] = Field(
         default="StochasticSampling",
         description="StochasticSampling: each action is drawn independently; StateDependentNoise "
-        "(gSDE): noise is a function of the state that is redrawn every sample_freq steps, so that "
+        "(gSDE): the noise is a function of the state, redrawn every sample_freq steps, so "
         "successive actions are smooth.",
     )
     sample_freq: int = Field(
         default=32,
         gt=0,
-        description="Environment steps with one noise function of StateDependentNoise; 4 to 64.",
+        description="StateDependentNoise: environment steps after which the noise function is "
+        "redrawn. Usually 4 to 64.",
     )
     log_std_init: float = Field(
         default=-3.0,
-        description="Initial logarithm of StateDependentNoise's standard deviation per hidden "
-        "unit; -4 to 0.",
+        description="StateDependentNoise: initial logarithm of the standard deviation per hidden "
+        "unit. Usually -4 to 0.",
     )
 
     @model_validator(mode="after")
@@ -363,8 +364,8 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
     type: Literal["EpsilonGreedy", "ParameterNoise"] = Field(
         default="EpsilonGreedy",
         description="EpsilonGreedy: a fraction of choices is drawn uniformly; ParameterNoise: "
-        "each episode is played with noise on the weights, scaled so that choices differ as often "
-        "(Plappert et al. 2018).",
+        "each episode is played with noise on the weights, scaled so that an equal fraction of "
+        "choices differs from the best ones (Plappert et al. 2018).",
     )
     initial_epsilon: float = Field(
         default=1.0, ge=0, le=1, description="Initial fraction of choices drawn uniformly."

@@ -58,13 +58,15 @@ NO_KERNEL = "numpy"
 class ActorCriticConfig(TrainerConfig):
     """Settings of every actor-critic method."""
 
-    lambda_: float = Field(default=0.95, ge=0, le=1, description="λ of the advantage estimate.")
+    lambda_: float = Field(
+        default=0.95, ge=0, le=1, description="λ of the advantage estimate (GAE)."
+    )
     vf_loss_coeff: float = Field(default=0.5, ge=0, description="Weight of the value loss.")
     entropy_coeff: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
     entropy_coeff_schedule: Schedule = Field(
         default="constant",
         description="constant; linear: from entropy_coeff to 0 over schedule_timesteps; or points "
-        "[[environment steps, weight], …], linear between them.",
+        "[[environment steps, weight], …], linear between them, which replace entropy_coeff.",
     )
     exploration_config: PolicyNoiseConfig = Field(
         default=PolicyNoiseConfig(),
@@ -73,18 +75,20 @@ class ActorCriticConfig(TrainerConfig):
     normalize_advantages: bool = Field(
         default=True,
         description="Scale the advantages of each minibatch to mean 0 and standard deviation 1; "
-        f"minibatches of fewer than {LEAST_ROWS} rows use mean and deviation of the whole batch. "
-        "A batch of one row, which has no deviation, is refused.",
+        f"minibatches of fewer than {LEAST_ROWS} rows use those of the whole batch. A batch of one "
+        "row, which has no deviation, is refused.",
     )
     grad_clip: float | None = Field(
-        default=0.5, gt=0, description="Maximum norm of the whole gradient; null: no clipping."
+        default=0.5,
+        gt=0,
+        description="Maximum norm of the gradient of all weights; null: no clipping.",
     )
     learner: Literal["auto", "compiled", "fused", "torch"] = Field(
         default="auto",
-        description="Implementation of the gradients. torch. fused: the same in numpy, several "
-        "times as fast for small networks; starts without torch (ppo, a2c). compiled: the same in "
-        "C, built by `make kernels`. auto: compiled if built, else fused, for perceptrons that "
-        "learn in one process on the CPU; torch for all others.",
+        description="Implementation of the gradients: torch; fused, the same in numpy, several "
+        "times as fast for small networks (ppo and a2c then start without torch); compiled, the "
+        "same in C, built by `make kernels`. auto: for perceptrons that learn in one process on "
+        "the CPU, compiled if it is built, else fused; otherwise torch.",
     )
 
     learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)

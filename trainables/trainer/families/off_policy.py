@@ -58,24 +58,23 @@ class OffPolicyConfig(TrainerConfig):
         gt=0,
         le=1,
         description="Fraction by which the target networks move towards the learned ones after "
-        "each update; 0.002 to 0.02.",
+        "each update. Usually 0.002 to 0.02.",
     )
     critic_lr: float | None = Field(
         default=None,
         gt=0,
-        description="Initial learning rate of the critics, which follows lr_schedule as lr does; "
-        "null: lr. 3e-4 to 3e-3.",
+        description="Initial learning rate of the critics, to which lr_schedule applies, too; "
+        "null: lr. Usually 3e-4 to 3e-3.",
     )
     grad_clip: float | None = Field(
         default=None,
         gt=0,
-        description="Maximum norm of each network's gradient; null: no clipping. 1 to 40.",
+        description="Maximum norm of each network's gradient; null: no clipping. Usually 1 to 40.",
     )
     learner: Literal["auto", "fused", "torch"] = Field(
         default="auto",
         description="Implementation of the gradients: torch; fused, the same in numpy, 1.8 to 2.6 "
-        "times as fast; auto: fused if possible, that is, for sac and td3 with perceptrons on the "
-        "CPU.",
+        "times as fast; auto: fused for sac and td3 with perceptrons on the CPU, otherwise torch.",
     )
     learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)
 

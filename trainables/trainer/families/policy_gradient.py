@@ -42,7 +42,7 @@ class PolicyGradientConfig(ActorCriticConfig):
         default=1.0,
         ge=0,
         le=1,
-        description="λ of the advantage estimate; 1: returns of the whole fragment.",
+        description="λ of the advantage estimate (GAE); 1: returns of the whole fragment.",
     )
     normalize_advantages: bool = Field(
         default=False,
