@@ -332,8 +332,8 @@ class Limits(Settings):
     ] = Field(
         3,
         ge=1,
-        description="End the sweep if its first trials, this many, all fail with the same error; "
-        "true: 1; null or false: never.",
+        description="Number of first trials that must all fail with the same error to end the "
+        "sweep; true: 1; null or false: never end it.",
     )
     max_concurrent: int | None = Field(
         None,
@@ -384,9 +384,9 @@ class Budget(Settings):
         None,
         gt=0,
         lt=1,
-        description="The sweep ends when as much training again is expected to improve the best "
-        "trial by less than this fraction of the range from a poor setting to it "
-        "(docs/control.md#in-the-spec).",
+        description="The sweep ends when doubling the training so far is expected to improve the "
+        "best trial's score by less than this fraction of its distance from a poor setting's "
+        "score (docs/control.md#in-the-spec).",
     )
     min_delta: float = Field(
         0.0, ge=0, description="With patience: improvement above which a score is a new best."

@@ -22,9 +22,9 @@ class PriorOptions(SearcherOptions):
     prior: Literal["auto", "none", "root"] | list[str] = Field(
         "auto",
         description="Earlier results from which settings are proposed: for two of three trials at "
-        "first, later for more or fewer, as they succeed. auto: the package's results on a few "
-        "games, for ppo with mode max and a return as metric; none: no earlier results; a list "
-        "such as [ppo/Pendulum-v1, my-sweep]: the package's results on these games, for any "
-        "trainable and metric, and these earlier sweeps, by name or folder; root: all sweeps in "
-        "the same root folder with the same trainable, metric and mode.",
+        "first, later for more or fewer, depending on their success. auto: the package's results "
+        "on a few games, for ppo with mode max and a return as metric; none: no earlier results; "
+        "a list such as [ppo/Pendulum-v1, my-sweep]: the package's results on these games, for "
+        "any trainable and metric, and these earlier sweeps, by name or folder; root: all sweeps "
+        "in the same root folder with the same trainable, metric and mode.",
     )
