@@ -109,7 +109,7 @@ class DriverContext:
             store=self.checkpoints.url,
             birth_folder=_absolute(folder.trial(birth.trial, birth.replica)) if birth else "",
             stop_file=_absolute(folder.stop_file(self.history.term)),
-            ends_if_not_finite=limits.not_finite != "go_on",
+            ends_if_not_finite=limits.not_finite != "continue",
             trial_s=limits.trial_s,
             log_bytes=limits.trial_log,
             spent=tuple((point.iteration, point.seconds) for point in timed),

@@ -185,8 +185,8 @@ class Trial:
         If all compared replicas have finished, it is the value that all of these have reached.
         """
         counted = self.compared_replicas
-        go_on = [replica for replica in counted if replica.status not in FINISHED]
-        return min(replica.time for replica in go_on or counted)
+        unfinished = [replica for replica in counted if replica.status not in FINISHED]
+        return min(replica.time for replica in unfinished or counted)
 
     @property
     def level(self) -> float:
@@ -221,8 +221,8 @@ class Trial:
         is known up to its newest number for the metric.
         """
         counted = self.compared_replicas
-        go_on = [replica for replica in counted if replica.status not in FINISHED]
-        return min(replica.known_until for replica in go_on or counted)
+        unfinished = [replica for replica in counted if replica.status not in FINISHED]
+        return min(replica.known_until for replica in unfinished or counted)
 
     @property
     def known_from(self) -> float:

@@ -318,10 +318,10 @@ class Limits(Settings):
         description="Seconds after which the trial of a worker that does not respond is retried "
         "by another; null: no limit.",
     )
-    not_finite: Literal["go_on", "prune", "fail"] = Field(
-        "go_on",
-        description="Reaction to a metric that is NaN or infinite: go_on, prune (the trial ends "
-        "as PRUNED) or fail (as FAILED).",
+    not_finite: Literal["continue", "prune", "fail"] = Field(
+        "continue",
+        description="Reaction to a metric that is NaN or infinite: continue, prune (the trial "
+        "ends as PRUNED) or fail (as FAILED).",
     )
     fail_fast: Annotated[
         int | None,

@@ -224,7 +224,7 @@ class Diverging(Quadratic):
     [
         ({"not_finite": "prune"}, Status.PRUNED),
         ({"not_finite": "fail"}, Status.FAILED),
-        ({"not_finite": "go_on"}, Status.COMPLETED),
+        ({"not_finite": "continue"}, Status.COMPLETED),
     ],
 )
 def test_tests_that_ended_without_a_score_are_counted_and_told(

@@ -293,7 +293,7 @@ def test_a_limit_that_needs_a_process_of_its_own_is_refused_without_one(tmp_path
         ({"trial_memory": "512KB"}, "at least 1MB"),
         ({"no_progress_s": -1}, "greater than 0"),
         ({"trial_s": 0}, "greater than 0"),
-        ({"not_finite": "stop"}, "'go_on', 'prune' or 'fail'"),
+        ({"not_finite": "stop"}, "'continue', 'prune' or 'fail'"),
         ({"max_concurrent": 0}, "greater than or equal to 1"),
     ],
 )

@@ -111,7 +111,7 @@ DIVERGES = {"trainable": "tests.support.mishaps:Diverges", "metric": "value", "m
 
 @pytest.mark.parametrize(
     ("choice", "status", "iteration"),
-    [("go_on", Status.COMPLETED, 9), ("prune", Status.PRUNED, 3), ("fail", Status.FAILED, 3)],
+    [("continue", Status.COMPLETED, 9), ("prune", Status.PRUNED, 3), ("fail", Status.FAILED, 3)],
 )
 def test_a_metric_that_is_not_a_number_ends_its_trial_if_that_is_wanted(
     tmp_path: Path, choice: str, status: Status, iteration: int
@@ -119,7 +119,7 @@ def test_a_metric_that_is_not_a_number_ends_its_trial_if_that_is_wanted(
     limits = {"not_finite": choice}
     trial = one_trial(tmp_path, {"training_iteration": 9}, limits=limits, **DIVERGES)
     assert (trial.status, trial.iteration) == (status, iteration)
-    if choice != "go_on":
+    if choice != "continue":
         assert trial.reason == "it diverged: value is nan at iteration 3"
     best = trial.replicas[0].best_checkpoint
     assert best is not None
