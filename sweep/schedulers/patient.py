@@ -38,7 +38,7 @@ class Options(PrunerOptions):
 
 
 class Scheduler(Pruned):
-    """Ends trials whose score has not improved for a number of comparisons."""
+    """Ends trials whose score has stayed worse than an earlier one for a number of comparisons."""
 
     Options: ClassVar[type[BaseModel]] = Options
 

@@ -8,6 +8,7 @@ other trials before and after, so its quota is compared with what it holds, once
 import functools
 import os
 import resource
+import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -220,23 +221,26 @@ class ResourcesConfig(Section):
 
 
 def blas_threads(count: int) -> AbstractContextManager[object]:
-    """Return a context manager that limits numpy's matrix products to `count` threads.
+    """Return a context manager that limits matrix products of numpy and scipy to `count` threads.
 
-    The limit begins with this call, and ends with the block. It does nothing if threadpoolctl is
-    not installed, as on a machine that only tests a GPU.
+    The limit begins with this call, and ends with the block. It holds for the BLAS libraries that
+    are loaded now. It does nothing if threadpoolctl is not installed, as on a machine that only
+    tests a GPU.
     """
-    blas = _blas()
+    blas = _blas(len(sys.modules))
     limited: AbstractContextManager[object] = (
         nullcontext() if blas is None else blas.limit(limits=count)
     )
     return limited
 
 
-@functools.cache
-def _blas() -> "ThreadpoolController | None":
-    """Return threadpoolctl's controller of numpy's BLAS library; cached.
+@functools.lru_cache(maxsize=1)
+def _blas(_modules: int) -> "ThreadpoolController | None":
+    """Return threadpoolctl's controller of the BLAS libraries that are loaded.
 
-    Returns None if threadpoolctl is not installed.
+    Cached for the number of imported modules, `_modules`, since scipy loads a library of its own
+    and a search for libraries takes some milliseconds. Returns None if threadpoolctl is not
+    installed.
     """
     try:
         from threadpoolctl import ThreadpoolController

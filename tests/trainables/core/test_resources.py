@@ -7,6 +7,7 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
+from tests.support.processes import run_python
 from tests.support.trainers import make
 from trainables.algorithms.ppo import PPO
 from trainables.core.resources import EnvironmentVariables, blas_threads
@@ -113,6 +114,21 @@ def test_K6_numpy_takes_as_many_threads_as_torch_in_steps_of_environments_too(
         note({})
     assert seen == {3}
     trainer.stop()
+
+
+def test_K6_libraries_that_are_loaded_later_are_limited_too() -> None:
+    code = """
+import numpy
+from threadpoolctl import ThreadpoolController
+from trainables.core.resources import blas_threads
+with blas_threads(3):
+    pass
+import scipy.linalg
+with blas_threads(3):
+    pools = ThreadpoolController().select(user_api="blas").info()
+print([pool["num_threads"] for pool in pools])
+"""
+    assert run_python(code) == "[3, 3]\n"
 
 
 @pytest.mark.slow
