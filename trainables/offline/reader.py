@@ -330,10 +330,11 @@ def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
     all_files: list[Path] = []
     for pattern_or_path in [paths] if isinstance(paths, str) else paths:
         path = Path(pattern_or_path).expanduser()
-        inside = (str(path / f"*{ending}") for ending in ENDINGS)
-        matches = [match for pattern in inside for match in _glob(pattern)]
-        if not path.is_dir():
-            matches = _glob(str(path))
+        if path.is_dir():  # its own name may have the characters of a pattern
+            inside = (str(Path(glob.escape(str(path))) / f"*{ending}") for ending in ENDINGS)
+            matches = [match for pattern in inside for match in _glob(pattern)]
+        else:
+            matches = [str(path)] if path.is_file() else _glob(str(path))
         files = [Path(match) for match in sorted(matches) if Path(match).is_file()]
         if not files:
             allowed = f"a file, a folder with *{' or *'.join(ENDINGS)} files, or a glob that "

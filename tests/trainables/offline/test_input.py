@@ -201,6 +201,18 @@ def test_K7_files_are_found_by_folder_glob_and_list(data: Path) -> None:
         find_files("input", str(data / "none-*.json"))
 
 
+@pytest.mark.parametrize("name", ["run[1]", "a*b", "what?"])
+def test_a_folder_or_file_whose_name_looks_like_a_pattern_is_itself(
+    name: str, tmp_path: Path
+) -> None:
+    for folder in (name, "run1", "aab", "whats"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{folder}.json").write_text("")
+    inside = tmp_path / name / f"{name}.json"
+    assert find_files("input", str(tmp_path / name)) == [inside]
+    assert find_files("input", str(inside)) == [inside]
+
+
 def test_after_the_last_file_the_first_comes_again(tmp_path: Path) -> None:
     for i, name in enumerate("ab"):
         batch = {**LINE, "rewards": [float(i)] * 4}
