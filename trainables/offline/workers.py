@@ -191,7 +191,9 @@ class ReadingWorkers(WorkerSet):
         """
         source = next(iter(self._shares))
         if len(self._shares) > 1:
-            drawn = self._stream.choice(len(self._shares), p=list(self._shares.values()))
+            shares = np.array([*self._shares.values()])
+            # They add up to 1 up to `SMALL`, which numpy does not accept.
+            drawn = self._stream.choice(len(shares), p=shares / shares.sum())
             source = list(self._shares)[int(drawn)]
         if self._sampling is not None and source == SAMPLER:
             return self._sampling.sample()

@@ -338,6 +338,13 @@ def test_K7_a_mixture_has_the_shares_that_were_asked_for(data: Path, tmp_path: P
     assert 55 <= read_ <= 85
 
 
+def test_probabilities_may_be_rounded(tmp_path: Path) -> None:
+    each = [str(written(tmp_path, LINE, name=f"{name}.json")) for name in "abc"]
+    trainer = dqn(tmp_path, dict.fromkeys(each, 0.3333333), train_batch_size=1)
+    assert sum(len(trainer.workers.sample()) for _ in range(10)) == 10
+    trainer.stop()
+
+
 def test_what_is_read_is_not_written_again(data: Path, tmp_path: Path) -> None:
     trainer = dqn(tmp_path, {"sampler": 0.5, str(data): 0.5}, output="logdir")
     results = run(trainer, 10)
