@@ -2,6 +2,8 @@
 
 import importlib.util
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,22 @@ def test_only_a_function_without_any_draw_is_without_luck(
 
 def test_a_function_whose_text_is_unknown_may_draw() -> None:
     assert wrap(len)(None, TrialContext(seed=1)).is_random is True
+
+
+@dataclass
+class Unhashable:
+    """A callable object with settings of its own; such a dataclass has no hash."""
+
+    factor: float = 2.0
+
+    def __call__(self, config: Mapping[str, Any]) -> float:
+        return self.factor * float(config["x"])
+
+
+def test_a_callable_dataclass_is_judged_as_a_function_is() -> None:
+    trainable = wrap(Unhashable())({"x": 3.0}, TrialContext(seed=1, metric="loss"))
+    assert trainable.train()["loss"] == 6.0
+    assert trainable.is_random is True, "this module names random numbers"
 
 
 def test_other_trainables_say_nothing() -> None:

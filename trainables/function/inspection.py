@@ -45,14 +45,21 @@ def module_of(value: Any) -> str:
     return str((value if issubclass(kind, FunctionType | type) else kind).__module__)
 
 
-@functools.cache
 def may_draw(function: TrainingFunction) -> bool:
     """Return whether a function may draw random numbers, as the source of its module shows.
 
     It draws none if the source has no word "random", and imports only modules in `_PREDICTABLE`.
-    Returns True if the source cannot be read. Cached.
+    Returns True if the source cannot be read.
     """
-    module = inspect.getmodule(innermost(function))
+    return _may_draw_in(inspect.getmodule(innermost(function)))
+
+
+@functools.cache
+def _may_draw_in(module: ModuleType | None) -> bool:
+    """Return whether the functions of a module may draw, see `may_draw`; cached.
+
+    `module` is None if it is not known.
+    """
     try:
         text = "" if module is None else inspect.getsource(module)
         tree = ast.parse(text)
