@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.trainables.test_forms import results
@@ -212,6 +213,21 @@ def branches(trial: Any) -> float:
 def test_branches_are_followed_however_deep() -> None:
     found = entries(branches)
     assert {f"width{layer}" for layer in range(12)} <= found.keys()
+
+
+def test_user_attributes_of_numpy_are_part_of_results() -> None:
+    numbers = {"f1": np.float32(0.5), "rows": np.int64(3)}
+    others = {"by": {"a": 1}, "is_ok": True, "names": ["a"], "all": np.zeros(2)}
+
+    def scored(trial: Any) -> float:
+        for name, value in {**numbers, **others}.items():
+            trial.set_user_attr(name, value)
+        return 1.0
+
+    trainable = wrap(scored)({}, TrialContext(seed=1, metric="loss"))
+    found = trainable.train()
+    assert (found["loss"], found["f1"], found["rows"]) == (1.0, 0.5, 3)
+    assert not others.keys() & found.keys()
 
 
 def test_equal_objectives_are_explored_equally() -> None:

@@ -294,12 +294,12 @@ class Trial(dict[str, Any]):
         self.system_attrs[key] = value
 
     def _numbers(self) -> dict[str, Any]:
-        """Return the entries of `user_attrs` that are numbers."""
-        return {
-            key: value
-            for key, value in self.user_attrs.items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        }
+        """Return the entries of `user_attrs` that are numbers, also numpy's or torch's."""
+        numbers: dict[str, Any] = {}
+        for key, value in self.user_attrs.items():
+            result = None if isinstance(value, Mapping) else named_result(value, key)
+            numbers |= result if isinstance(result, dict) else {}
+        return numbers
 
     def result(self, returned: Any) -> Any:
         """Return the objective's return value as the last result: name → number.
