@@ -140,16 +140,39 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
             why = "its filter can play and not learn; name a checkpoint, which holds all of it"
             raise CheckpointError(source, why)
         return weights, None
-    state = file.read(source).state.get("trainable", {})
-    data = state.get("data") if isinstance(state, Mapping) else None
-    members = data.get("members", {name: data}) if isinstance(data, Mapping) else {}
+    members = _members_of(file.read(source).state, name)
     if name not in members and len(members) == 1:
         name = next(iter(members))
-    if name not in members or "policy" not in members[name]:
+    if name not in members:
         there = ", ".join(members) or "none"
         raise CheckpointError(source, f"it holds no policy {name!r}; its policies are {there}")
     own = members[name]
     return own["policy"]["weights"], own["filters"]["observation"]
+
+
+def _members_of(state: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return policy → its part of a checkpoint's `state`; a single policy is called `name`.
+
+    It is empty for a trainable that is no trainer.
+    """
+    trainable = state.get("trainable")
+    data = trainable.get("data") if isinstance(trainable, Mapping) else None
+    members = data.get("members", {name: data}) if isinstance(data, Mapping) else {}
+    if not isinstance(members, Mapping):
+        return {}
+    return {str(pid): one for pid, one in members.items() if _has_policy(one)}
+
+
+def _has_policy(data: Any) -> bool:
+    """Return whether `data` have weights and a filter where a trainer's checkpoint has them."""
+    try:
+        weights, observed = data["policy"]["weights"], data["filters"]["observation"]
+    except (LookupError, TypeError):
+        return False
+    arrays = isinstance(weights, Mapping) and all(
+        isinstance(one, np.ndarray) for one in weights.values()
+    )
+    return arrays and isinstance(observed, Mapping)
 
 
 def read_source(key: str, path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import sweep
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
+from trainables.checkpoint import file
 from trainables.errors import ConfigError
 from trainables.trainer.trainer import Trainer
 
@@ -118,6 +119,23 @@ def test_what_does_not_fit_is_refused_by_its_key(teacher: Any, tmp_path: Path) -
     several = {"env": "tests.support.agents:Targets", "multiagent": {"policies": {"a": None}}}
     with pytest.raises(ConfigError, match=r"^restore: .*multiagent\.policies\.NAME\.restore"):
         PPO.check_config({**several, "restore": path})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"policy": np.zeros(3)},
+        {"policy": {"w": np.zeros(3)}, "filters": {}},
+        {"policy": {"weights": {"w": 1.0}}, "filters": {"observation": {}}},
+        {"members": [1]},
+    ],
+)
+def test_a_checkpoint_of_another_trainable_is_refused_by_its_key(
+    data: Mapping[str, Any], tmp_path: Path
+) -> None:
+    path = file.write(tmp_path, 1, {}, {"trainable": {"data": data}}).path
+    with pytest.raises(ConfigError, match=r"^restore: .* it holds no policy 'default_policy'"):
+        PPO.check_config({**SMALL, "restore": str(path)})
 
 
 def test_the_settings_of_further_training_are_searched(tmp_path: Path) -> None:
