@@ -30,7 +30,8 @@ from trainables.rollout.episodes.metrics import RolloutMetrics, checked_numbers
 #
 # The trainer writes ``episodes.jsonl`` as samples arrive, in worker order; no environment is
 # wrapped for it, so it changes neither speed nor exactness. A checkpoint contains the length of
-# the file: a restored trial cuts off later lines and writes them again.
+# the file: a restored trial cuts off later lines and writes them again. The length is that of one
+# trial's file: a trial that continues another trial's checkpoint begins its own file.
 
 FILE = "episodes.jsonl"
 
@@ -50,11 +51,13 @@ class EpisodeRecord:
 
     Args:
         folder: function that returns the file's folder.
+        owner: name of the trial; the position in a checkpoint of another owner does not count.
     """
 
-    def __init__(self, config: RecordingConfig, folder: Callable[[], str]) -> None:
+    def __init__(self, config: RecordingConfig, folder: Callable[[], str], owner: str) -> None:
         self._is_on = config.monitor
         self._folder = folder
+        self._owner = owner
         self._episodes = 0
         self._bytes = 0
 
@@ -79,22 +82,27 @@ class EpisodeRecord:
             self._bytes = file.tell()
 
     def get_state(self) -> dict[str, Any]:
-        """Return {``recorded``: {``episodes``: …, ``bytes``: …}}, the numbers in the file so far.
+        """Return {``recorded``: {``owner``: …, ``episodes``: …, ``bytes``: …}}.
 
-        The dict is empty if the record is switched off.
+        The last two are the numbers in the file so far. The dict is empty if the record is switched
+        off.
         """
         if not self._is_on:
             return {}
-        return {"recorded": {"episodes": self._episodes, "bytes": self._bytes}}
+        at = {"episodes": self._episodes, "bytes": self._bytes}
+        return {"recorded": {"owner": self._owner, **at}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the position in the file from the entry ``recorded``.
 
         The next `add` that writes cuts off lines that were written after that; without the entry,
-        all lines. Does nothing if switched off.
+        or if it is another owner's, all lines. Does nothing if switched off.
         """
-        if self._is_on:
-            recorded = state.get("recorded", {"episodes": 0, "bytes": 0})
+        if not self._is_on:
+            return
+        self._episodes = self._bytes = 0
+        recorded = state.get("recorded", {})
+        if recorded.get("owner") == self._owner:
             self._episodes, self._bytes = int(recorded["episodes"]), int(recorded["bytes"])
 
     def _line(self, worker: int, episode: RolloutMetrics) -> dict[str, Any]:

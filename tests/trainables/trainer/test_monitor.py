@@ -12,9 +12,9 @@ from trainables.trainer.reporting import FILE
 HERE = "tests.support.environments"
 
 
-def make(folder: Path, **config: Any) -> PPO:
+def make(folder: Path, name: str = "default", **config: Any) -> PPO:
     recorded = {**SMALL, "monitor": True, "evaluation_interval": None, **config}
-    return PPO(recorded, TrialContext(seed=7, logdir=folder))
+    return PPO(recorded, TrialContext(seed=7, trial_name=name, logdir=folder))
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -48,9 +48,26 @@ def test_W8_a_restored_trial_goes_on_with_the_record_and_repeats_nothing(tmp_pat
         trainer.stop()
 
 
+def test_the_record_of_a_trial_that_continues_anothers_checkpoint_is_its_own(
+    tmp_path: Path,
+) -> None:
+    parent = make(tmp_path / "parent", "parent")
+    run(parent, 2)
+    saved = parent.get_state()
+    parent.stop()
+    for _ in range(2):  # the first one is killed before it has a checkpoint
+        offspring = make(tmp_path / "offspring", "offspring")
+        offspring.set_state(saved)
+        results = run(offspring, 4)
+        offspring.stop()
+    told = sum(one["episodes_this_iter"] for one in results)
+    numbers = [one["episode"] for one in lines(tmp_path / "offspring")]
+    assert numbers == list(range(1, told + 1))
+
+
 @pytest.mark.slow
 def test_W8_faulty_episodes_are_recorded_as_such(tmp_path: Path) -> None:
-    config = {"env": f"{HERE}:Mishap", "restart_failed_sub_environments": True}
+    config: dict[str, Any] = {"env": f"{HERE}:Mishap", "restart_failed_sub_environments": True}
     trainer = make(tmp_path, **config, num_envs_per_worker=1, train_batch_size=16)
     run(trainer, 1)
     trainer.stop()

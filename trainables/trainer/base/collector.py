@@ -123,7 +123,7 @@ class Collector(Algorithm):
         """Name of a part of this iteration, such as ``sample_time_ms`` → milliseconds so far."""
         self._log_batch_size(settings)
         me = weakref.proxy(self)  # a trainer without references is freed at once, with its workers
-        record = EpisodeRecord(settings.recording, lambda: me.logdir)
+        record = EpisodeRecord(settings.recording, lambda: me.logdir, self.context.trial_name)
         whole = settings.sampling.batch_mode == "complete_episodes"
         output = Output(self._io_context(self.seed), self.context, whole)
         self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
