@@ -325,9 +325,22 @@ class JsonWriter(OutputWriter):
     def _columns(self, columns: Columns) -> dict[str, Any]:
         """Return columns as nested lists, those of ``output_compress_columns`` as packed text."""
         return {
-            name: pack(column) if name in self._packed else column.tolist()
+            name: pack(column) if name in self._packed else _as_lists(column)
             for name, column in columns.items()
         }
+
+
+def _as_lists(column: Array) -> list[Any]:
+    """Return a column as nested lists; the keys of dicts in it, which are infos, as text."""
+    lists: list[Any] = column.tolist()
+    return [_with_text_keys(one) for one in lists] if column.dtype == object else lists
+
+
+def _with_text_keys(value: Any) -> Any:
+    """Return a value of an info with all keys of its dicts as text, since JSON has no others."""
+    if isinstance(value, Mapping):
+        return {str(key): _with_text_keys(one) for key, one in value.items()}
+    return [_with_text_keys(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _as_plain_data(value: Any) -> Any:

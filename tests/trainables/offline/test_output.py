@@ -257,6 +257,15 @@ def test_K7_columns_are_packed_as_asked(tmp_path: Path) -> None:
     assert packed_line["actions"] == plain["actions"]
 
 
+def test_an_info_may_have_keys_that_json_has_not(tmp_path: Path) -> None:
+    infos = np.empty(2, dtype=object)
+    infos[:] = [{(1, 2): {np.int64(3): 0.5}}, {"cells": [{(0, 1): "wall"}]}]
+    writer = JsonWriter(OfflineConfig(), lambda: tmp_path, "one", shared=False)
+    writer.write({"obs": np.zeros((2, 1)), "infos": infos})
+    (line,) = lines(tmp_path)
+    assert line["infos"] == [{"(1, 2)": {"3": 0.5}}, {"cells": [{"(0, 1)": "wall"}]}]
+
+
 def test_rows_that_are_not_to_be_learnt_from_are_not_written(tmp_path: Path) -> None:
     trainer = trainer_in(
         tmp_path,
