@@ -168,6 +168,20 @@ class Named(Walks):
         return [{"at": row, "side": int(row[0] > 0)} for row in super()._seen()]
 
 
+class Pushes(Walks):
+    """Its actions are dicts; `told` has those of the latest step."""
+
+    action_space: Any = spaces.Dict({"side": spaces.Discrete(2), "by": spaces.Box(0.0, 1.0, (1,))})
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.told: list[Any] = []
+
+    def vector_step(self, actions: Any) -> Any:
+        self.told = list(actions)
+        return super().vector_step([one["side"] for one in actions])
+
+
 class Beyond(Named):
     """Its numbers are of float64, and steps are beyond the bounds that its space has."""
 

@@ -10,6 +10,7 @@ from tests.support.together import (
     Gymnasiums,
     Hits,
     Named,
+    Pushes,
     Rewrites,
     SettingsBehind,
     Unannotated,
@@ -21,6 +22,8 @@ from tests.support.together import (
 )
 from trainables import Callbacks
 from trainables.algorithms.ppo import PPO
+from trainables.envs.make import EnvironmentConfig
+from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError, EnvError
 
 
@@ -115,6 +118,17 @@ def test_W15_what_is_seen_may_be_a_dict() -> None:
     begins = (fragment.terminated | fragment.truncated)[:-1]
     assert begins.any()
     assert np.array_equal(age[1:], np.where(begins, 0, age[:-1] + 1))
+
+
+def test_W15_each_environment_gets_an_action_that_is_a_dict_as_a_dict() -> None:
+    config = EnvironmentConfig(env=f"{Pushes.__module__}:Pushes", native_vector_env=True)
+    envs: Any = make_vector_env(config, 3)
+    envs.reset([1])
+    envs.step(np.array([[0.25, 0.0], [0.5, 1.0], [1.0, 1.0]]))
+    (vector,) = envs.sub_envs
+    told = [(int(one["side"]), one["by"].tolist()) for one in vector.env.told]
+    assert told == [(0, [0.25]), (1, [0.5]), (1, [1.0])]
+    envs.close()
 
 
 def test_W15_numbers_in_a_dict_are_taken_as_those_of_a_box_are() -> None:

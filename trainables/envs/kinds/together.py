@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
 
 from trainables.core import rng
@@ -75,7 +75,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
 
         Observations are copied; ended episodes are not reset. Raises EnvError for a wrong result.
         """
-        given = self._call("vector_step", 5, list(actions))
+        given = self._call("vector_step", 5, self._by_env(actions))
         columns = [
             self._rows("vector_step", name, one) for name, one in zip(PARTS, given, strict=True)
         ]
@@ -102,6 +102,13 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
             expected = ", ".join(PARTS) if parts == len(PARTS) else "observations, infos"
             raise EnvError(f"{method}() returned {shorten(given)}; expected ({expected})")
         return given
+
+    def _by_env(self, actions: Any) -> list[Any]:
+        """Return the actions of all environments, batched, as a list with one for each."""
+        space = self.single_action_space
+        if space.shape is not None:
+            return list(actions)
+        return list(iterate(batch_space(space, self.num_envs), actions))
 
     def _copy_rows(self, rows: Any) -> Any:
         """Return a copy of the observations, since environments may overwrite them.
