@@ -567,6 +567,35 @@ def test_an_id_may_be_used_again_after_its_end() -> None:
         trainer.stop()
 
 
+@pytest.mark.parametrize("end", ["abandon", "close"])
+def test_who_waits_to_use_an_id_again_hears_that_its_events_are_dropped(end: str) -> None:
+    env = ExternalEnv(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (1,)))
+    env.start_episode("again")
+    env.log_action("again", [0.0], 1)
+    env.end_episode("again", [0.0])
+    heard: list[str] = []
+    begins = threading.Event()
+
+    def begin_again() -> None:
+        begins.set()
+        try:
+            heard.append(env.start_episode("again"))
+        except SystemExit:
+            heard.append("closed")
+
+    caller = threading.Thread(target=begin_again, daemon=True)
+    caller.start()
+    assert begins.wait(60.0)
+    caller.join(0.05)  # until it waits; before that, it would not have to
+    assert caller.is_alive()
+    if end == "abandon":
+        env.abandon("the trainer went back to a checkpoint")
+    else:
+        env.close()
+    caller.join(5.0)
+    assert heard == ["again" if end == "abandon" else "closed"]
+
+
 def test_an_error_of_a_call_is_one_of_the_package() -> None:
     with pytest.raises(EpisodeError, match="start_episode"):
         Counting().end_episode("never", seen(0, 0))

@@ -195,15 +195,17 @@ class ExternalEnv:
         """Begin an episode; return its id, a new one if none is given.
 
         With ``training_enabled=False`` the episode counts in the metrics, but nothing is learnt
-        from it. Waits until the trainer has taken all events of an ended episode with this id.
-        Raises EpisodeError if the id's episode is running, SystemExit after `close`.
+        from it. Waits until the trainer has taken or dropped all events of an ended episode with
+        this id. Raises EpisodeError if the id's episode is running, SystemExit after `close`.
         """
         episode_id = uuid.uuid4().hex if episode_id is None else episode_id
         with self._lock:
             if episode_id in self._episodes:
                 raise EpisodeError(f"episode {episode_id!r} runs already; end it first")
             if (before := self._waiting.get(episode_id)) is not None:  # its end is not polled yet
-                before.changed.wait_for(lambda: before.events == deque() or self._is_stopped)
+                before.changed.wait_for(
+                    lambda: self._waiting.get(episode_id) is not before or self._is_stopped
+                )
             self._require_open()
             changed = threading.Condition(self._lock)
             self._episodes[episode_id] = _Episode(
@@ -415,10 +417,11 @@ class ExternalEnv:
                 if episode_id in self._episodes:
                     self._lose(episode_id, reason)
                 self._lost.pop(episode_id, None)
-                self._waiting.pop(episode_id, None)
+                self._drop_events(episode_id)
             if episodes is None:
                 self._lost.clear()
-                self._waiting.clear()
+                for episode_id in list(self._waiting):
+                    self._drop_events(episode_id)
 
     def close(self) -> None:
         """End the environment's thread: its calls, waiting ones too, then raise SystemExit there.
@@ -430,8 +433,7 @@ class ExternalEnv:
         with self._lock:
             self._is_closed = True
             self._changed.notify_all()
-            for episode in self._episodes.values():
-                episode.changed.notify_all()
+            self._wake_callers()
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
@@ -458,8 +460,7 @@ class ExternalEnv:
                 logger.exception("%s.run() raised", type(self).__name__)
             with self._lock:
                 self._failed = error
-                for episode in self._episodes.values():
-                    episode.changed.notify_all()
+                self._wake_callers()
         finally:
             with self._lock:
                 self._is_over = True
@@ -542,6 +543,19 @@ class ExternalEnv:
                 why = f"it was silent for {limit:g} s (episode_timeout_s)"
                 logger.warning("episode %r is abandoned: %s", episode_id, why)
                 self._lose(episode_id, why)
+
+    def _wake_callers(self) -> None:
+        """Wake up all callers that wait, also those that wait for the end of an episode's events.
+
+        Callers hold the lock.
+        """
+        for episode in (*self._episodes.values(), *self._waiting.values()):
+            episode.changed.notify_all()
+
+    def _drop_events(self, episode_id: str) -> None:
+        """Drop an episode's waiting events, if there are any, and wake up its callers."""
+        if (episode := self._waiting.pop(episode_id, None)) is not None:
+            episode.changed.notify_all()
 
     def _lose(self, episode_id: str, reason: str) -> None:
         """End a running episode as lost, drop its events, and wake up its caller.
