@@ -40,6 +40,7 @@ from sweep.schedulers._shared.rungs import (
     is_waiting,
     ranked_at,
 )
+from sweep.spec.space.domains import exact_decimal
 from trainables.core import rng
 
 #: Pairs of trial and score, best first.
@@ -324,18 +325,23 @@ class Population(schedulers.Scheduler):
         Both are values of `time_attr`. Levels are multiples of the interval, from the end of the
         burn-in period on.
         """
-        interval = self.options.perturbation_interval
-        first = max(1, math.ceil(self.options.burn_in_period / interval))
-        return interval * max(first, math.floor(time / interval) + 1)
+        interval, burn_in = self.options.perturbation_interval, self.options.burn_in_period
+        first = math.ceil(exact_decimal(burn_in) / exact_decimal(interval))
+        return interval * max(1, first, self._levels_up_to(time) + 1)
 
     def _last_level(self, time: float) -> float | None:
         """Return the last level up to `time` at which trials are compared.
 
         Returns None if there is none.
         """
-        interval = self.options.perturbation_interval
-        level = interval * math.floor(time / interval)
+        level = self.options.perturbation_interval * self._levels_up_to(time)
         return level if level >= self._next_level(0.0) else None
+
+    def _levels_up_to(self, time: float) -> int:
+        """Return the greatest whole number of intervals that make at most `time`."""
+        interval = self.options.perturbation_interval
+        count = math.floor(time / interval)  # a quotient of 3 may be rounded to 2.999…
+        return count + (interval * (count + 1) <= time) - (interval * count > time)
 
     def _breed(
         self, history: History, first: int, losers: Losers, goal: Goal | None = None

@@ -29,6 +29,20 @@ def test_nobody_is_bred_from_a_trial_that_has_ended(synch: bool, slots: int) -> 
             ended.add(event.trial)
 
 
+@pytest.mark.parametrize("synch", [True, False])
+def test_levels_that_are_no_multiple_of_the_interval_by_division_are_passed(synch: bool) -> None:
+    """Three times 0.7 is a level, and divided by 0.7 it is 2.999…"""
+
+    def counted(at: CurvePoint) -> dict[str, Any]:
+        return {**curve(at), "progress": 0.7 * at.iteration}
+
+    options = {"time_attr": "progress", "perturbation_interval": 0.7, "burn_in_period": 2.1}
+    spec = {**with_scheduler(**options, synch=synch), "trials": 4, "stop": {"progress": 5.5}}
+    trials = simulate(spec, counted, slots=4).history.trials
+    assert sum(trial.status is Status.COMPLETED for trial in trials) == 4
+    assert min(born_at(trial) for trial in trials if trial.parent is not None) == 0.7 * 3
+
+
 def test_who_has_no_checkpoint_has_no_children_and_then_nobody_is_replaced() -> None:
     course = simulate(SPEC, curve, slots=8)
     trials = [replace(t, replicas=[replace(t.replicas[0])]) for t in course.history.trials[:4]]
