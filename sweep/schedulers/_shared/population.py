@@ -316,8 +316,11 @@ class Population(schedulers.Scheduler):
         return Plan(fresh=tuple(fresh))
 
     def _count(self, size: int) -> int:
-        """Return how many of `size` trials are replaced: a quantile, rounded up, at most half."""
-        return min(math.ceil(size * self.options.quantile_fraction), size // 2)
+        """Return how many of `size` trials are replaced: a quantile, rounded up, at most half.
+
+        The fraction counts as its decimal text says, so 0.07 of 100 trials are 7.
+        """
+        return min(math.ceil(size * exact_decimal(self.options.quantile_fraction)), size // 2)
 
     def _next_level(self, time: float) -> float:
         """Return the first level after `time` at which trials are compared.

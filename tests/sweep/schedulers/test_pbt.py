@@ -177,6 +177,13 @@ def test_a_larger_quantile_replaces_more() -> None:
     assert len(course.history.trials) == 8 + 3 * 4
 
 
+def test_a_quantile_is_the_decimal_that_was_written() -> None:
+    """In binary, 0.28 times 25 is a little more than 7, and rounded up 8 members were replaced."""
+    one_level = with_scheduler(quantile_fraction=0.28, perturbation_interval=1)
+    course = simulate({**one_level, "trials": 25, "stop": {"training_iteration": 2}}, curve, 25)
+    assert len(course.history.trials) == 25 + 7
+
+
 def test_only_the_named_settings_change_and_conditions_are_kept() -> None:
     space = {
         "x": {"uniform": [0.1, 1.0]},
