@@ -314,6 +314,15 @@ _RESOURCES = {
     "SuccessiveHalvingPruner": ("min_resource", "lowest"),
     "HyperbandPruner": ("max_resource", "top"),
 }
+#: Argument of a pruner with rungs → its least value. Optuna checks some of them only when it judges
+#: a trial, and rungs that do not grow never end.
+_LEAST = {
+    "min_resource": 1,
+    "max_resource": 1,
+    "reduction_factor": 2,
+    "min_early_stopping_rate": 0,
+    "bootstrap_count": 0,
+}
 
 
 def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
@@ -334,7 +343,8 @@ def make_asked(entry: Mapping[str, Any], key: str, top: float | None) -> BasePru
     The mapping has ``pruner``, the name of the class, and its arguments. `top` is the value of
     `time_attr` at which trials end, or None. Raises BadConfig if Optuna has no such pruner, if it
     refuses the arguments, or if one with rungs lacks ``min_resource`` (SuccessiveHalvingPruner) or
-    ``max_resource`` (HyperbandPruner, for which it is `top` by default).
+    ``max_resource`` (HyperbandPruner, for which it is `top` by default), or has an argument that is
+    no whole number or too small.
     """
     name = entry["pruner"]
     known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]
@@ -348,7 +358,24 @@ def make_asked(entry: Mapping[str, Any], key: str, top: float | None) -> BasePru
     if resource and not isinstance(arguments.get(resource), int):
         hint = f"the {rung} rung, in units of time_attr; it is not guessed from the first trials"
         raise BadConfig(f"{key}.{resource}", arguments.get(resource), "a whole number", hint)
+    if resource:
+        _check_rungs(arguments, key)
     try:
         return make(name, arguments)
     except (TypeError, ValueError) as error:
         raise BadConfig(key, arguments, f"arguments of optuna's {name}", str(error)) from error
+
+
+def _check_rungs(arguments: Mapping[str, Any], key: str) -> None:
+    """Raise BadConfig if an argument of a pruner with rungs is no whole number or too small.
+
+    Its ``max_resource`` must not be below ``min_resource`` either. `key` names the pruner's mapping
+    in the message.
+    """
+    for word, least in _LEAST.items():
+        value = arguments.get(word, least)
+        if type(value) is not int or value < least:
+            raise BadConfig(f"{key}.{word}", value, f"a whole number, at least {least}")
+    lowest, top = arguments.get("min_resource", 1), arguments.get("max_resource", math.inf)
+    if top < lowest:
+        raise BadConfig(f"{key}.max_resource", top, f"at least min_resource, {lowest}")

@@ -68,7 +68,8 @@ class Pruned(PerTrialStopping):
     def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
         self.interval = options.interval
-        self.startup_trials = int(getattr(options, "n_startup_trials", self.startup_trials))
+        startup = getattr(options, "n_startup_trials", None)  # anything, for any of Optuna's
+        self.startup_trials = startup if isinstance(startup, int) else self.startup_trials
         self._top = context.stop.get(options.time_attr)
         self._arguments = options.model_dump(exclude=set(PrunerOptions.model_fields))
         check_reached("scheduler.interval", options.interval, options.time_attr, context)

@@ -237,11 +237,21 @@ def test_a_decision_carries_the_values_that_it_was_based_on() -> None:
     ]
 
 
+HYPERBAND: dict[str, Any] = {"name": "optuna", "pruner": "HyperbandPruner"}
+HALVING = {"name": "optuna", "pruner": "SuccessiveHalvingPruner", "min_resource": 1}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": "optuna", "pruner": "MedianPrunner"}, "did you mean 'MedianPruner'"),
     ({"name": "optuna", "pruner": "PatientPruner"}, "use scheduler: patient"),
     ({"name": "optuna", "pruner": "MedianPruner", "n_trials": 3}, "arguments of optuna's Median"),
     ({"name": "optuna", "pruner": "SuccessiveHalvingPruner"}, "is not guessed from the first"),
+    ({**HYPERBAND, "min_resource": 0}, "scheduler.min_resource: 0 is not allowed; expected a wh"),
+    ({**HYPERBAND, "reduction_factor": 1}, "scheduler.reduction_factor: 1 is not"),
+    ({**HYPERBAND, "reduction_factor": "2"}, "scheduler.reduction_factor: '2' is not"),
+    ({**HYPERBAND, "min_resource": 13}, "scheduler.max_resource: 12 .* at least min_resource, 13"),
+    ({**HALVING, "reduction_factor": 2.5}, "a whole number, at least 2"),
+    ({**HALVING, "min_resource": True}, "scheduler.min_resource: True is not"),
+    ({"name": "optuna", "pruner": "MedianPruner", "n_startup_trials": "x"}, "of optuna's Median"),
+    ({"name": "optuna", "pruner": "MedianPruner", "n_startup_trials": None}, "of optuna's Median"),
     ({"name": "threshold"}, "give lower, upper or both"),
     ({"name": "threshold", "lower": 2.0, "upper": 1.0}, "at most scheduler.upper, 1"),
     ({"name": "median", "interval": 12}, "less than stop.training_iteration, 12"),
