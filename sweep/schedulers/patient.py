@@ -50,12 +50,13 @@ class Scheduler(Pruned):
     def make_pruner(self) -> "BasePruner":
         """Return a new PatientPruner, around the wrapped pruner if there is one.
 
-        Raises BadConfig if Optuna has no such wrapped pruner, or it refuses the arguments.
+        Raises BadConfig if Optuna has no such wrapped pruner, it refuses the arguments, or it has
+        rungs of its own: these are about trials that still improve, too.
         """
         from sweep.schedulers._shared.pruner_study import make, make_asked
 
         inner = None
         if self._wrapped is not None:
             asked = {"pruner": "", **self._wrapped}
-            inner = make_asked(asked, "scheduler.wrapped", self._top)
+            inner = make_asked(asked, "scheduler.wrapped", self._top, takes_rungs=False)
         return make("PatientPruner", {**self._arguments, "wrapped_pruner": inner})

@@ -337,14 +337,16 @@ def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
         return cls(**arguments)
 
 
-def make_asked(entry: Mapping[str, Any], key: str, top: float | None) -> BasePruner:
+def make_asked(
+    entry: Mapping[str, Any], key: str, top: float | None, takes_rungs: bool = True
+) -> BasePruner:
     """Return the pruner that a spec names in the mapping `entry` at `key`.
 
     The mapping has ``pruner``, the name of the class, and its arguments. `top` is the value of
     `time_attr` at which trials end, or None. Raises BadConfig if Optuna has no such pruner, if it
     refuses the arguments, or if one with rungs lacks ``min_resource`` (SuccessiveHalvingPruner) or
     ``max_resource`` (HyperbandPruner, for which it is `top` by default), or has an argument that is
-    no whole number or too small.
+    no whole number or too small. One with rungs is refused unless `takes_rungs`.
     """
     name = entry["pruner"]
     known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]
@@ -355,6 +357,10 @@ def make_asked(entry: Mapping[str, Any], key: str, top: float | None) -> BasePru
     if name == "HyperbandPruner" and top is not None:
         arguments.setdefault("max_resource", int(top))
     resource, rung = _RESOURCES.get(name, ("", ""))
+    if resource and not takes_rungs:
+        allowed = f"one of {', '.join(sorted({*known} - {*_RESOURCES}))}"
+        hint = f"{name} must see all trials at its rungs; use {{name: optuna, pruner: {name}}}"
+        raise BadConfig(f"{key}.pruner", name, allowed, hint)
     if resource and not isinstance(arguments.get(resource), int):
         hint = f"the {rung} rung, in units of time_attr; it is not guessed from the first trials"
         raise BadConfig(f"{key}.{resource}", arguments.get(resource), "a whole number", hint)

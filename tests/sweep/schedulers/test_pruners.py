@@ -257,6 +257,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": "median", "interval": 12}, "less than stop.training_iteration, 12"),
     ({"name": "median", "interval": 0}, "greater than or equal to 1"),
     ({"name": "patient", "wrapped": {"pruner": "Nope"}}, "scheduler.wrapped.pruner"),
+    (
+        {"name": "patient", "wrapped": {"pruner": HALVING["pruner"], "min_resource": 1}},
+        "all trials at its",
+    ),
 ]
 
 
