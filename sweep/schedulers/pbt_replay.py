@@ -4,13 +4,16 @@
 
 ``sweep export-schedule`` writes the file; the steps can be in the spec as well. The first trial has
 the first step's settings; at the start of the next step, an offspring with its settings continues.
+Settings that a step does not name are proposed for the first trial and then inherited.
 Clones made by users are not part of the chain; they are trained to their end.
 
 Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.4, replay schedules.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -18,15 +21,17 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from sweep import schedulers
-from sweep.core.errors import BadConfig, Source
+from sweep.core.errors import BadConfig, BadSpace, Source
 from sweep.history.events import Goal, Status
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import Exploit, NewTrial, Plan, SchedulerContext, Stop
-from sweep.schedulers._shared.mutation import changes
+from sweep.schedulers._shared.mutation import changes, explore
 from sweep.schedulers._shared.rungs import TimeOptions, is_waiting
 from sweep.spec import text_of, yaml_source
+from sweep.spec.space import Domain, Space
 from sweep.spec.validation import validate
+from trainables.core import rng
 from trainables.core.settings import Settings
 
 
@@ -38,7 +43,9 @@ class Step(Settings):
     start: float = Field(
         ge=0, alias="from", description="Value of time_attr at which the step begins."
     )
-    settings: dict[str, Any] = Field(description="Searched settings, by name.")
+    settings: dict[str, Any] = Field(
+        description="Searched settings, by name; the others stay as in the step before."
+    )
     trial: int | None = Field(None, description="Trial that had these settings; not used.")
 
 
@@ -82,6 +89,7 @@ class Scheduler(schedulers.Scheduler):
             raw = {"schedule": given}
             self.steps = validate(Steps, raw, Source().sub_source("scheduler")).schedule
         _check(self.steps, context)
+        self._context = context
 
     def plan(self, history: History, free: int) -> Plan:
         """Return the next step of the schedule, if the last trial waits for it, and users' clones.
@@ -108,10 +116,12 @@ class Scheduler(schedulers.Scheduler):
         if done >= len(self.steps) or not is_waiting(last):
             return Plan()
         step = self.steps[done]
+        stream = rng.generator(self._context.seed, "explore", last.number)
+        searched = explore(self._context.space, {**last.searched, **step.settings}, (), stream)
         why = f"step {done + 1} of {len(self.steps)} of the schedule, from {step.start:g}"
         stop = Stop(last.number, Status.PRUNED, f"its child continues with {why}")
-        why += f": {changes(last.searched, step.settings)}"
-        return Plan((stop,), breed=(Exploit(last.number, step.settings, self._goal(done), why),))
+        why += f": {changes(last.searched, searched)}"
+        return Plan((stop,), breed=(Exploit(last.number, searched, self._goal(done), why),))
 
     def _goal(self, step: int) -> Goal:
         """Return the goal of the step with index `step`: the start of the next one, or no limit."""
@@ -162,9 +172,12 @@ def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) 
     domains = context.space.domains
     for name in sorted(context.fixed):
         values = [step.settings[name] for step in steps if name in step.settings]
-        if any(value != values[0] for value in values):
+        if any(value != values[0] for value in values) or (
+            values and name not in steps[0].settings
+        ):
             hint = f"a step continues from a checkpoint that holds {name}"
-            raise BadConfig(f"{key}.settings.{name}", values, "one value in all steps", hint)
+            allowed = "one value in all steps, given in the first"
+            raise BadConfig(f"{key}.settings.{name}", values, allowed, hint)
     for step in steps:
         for name, value in step.settings.items():
             known = ", ".join(domains)
@@ -172,3 +185,31 @@ def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) 
                 raise BadConfig(f"{key}.settings", name, f"searched parameters: {known}")
             if not domains[name].contains(value):
                 raise BadConfig(f"{key}.settings.{name}", value, domains[name].describe())
+    _check_points(steps, context.space, key)
+
+
+def _check_points(steps: Sequence[Step], space: Space, key: str) -> None:
+    """Raise BadConfig if settings of a step are forbidden together, with those of earlier steps.
+
+    Steps that leave settings open are not checked. `key` names the schedule in the message.
+    """
+    named: dict[str, Any] = {}
+    for step in steps:
+        named |= step.settings
+        try:
+            with contextlib.suppress(_Open):
+                space.resolve(partial(_given, named))
+        except BadSpace as error:
+            allowed = "settings that are allowed together"
+            raise BadConfig(f"{key}.settings", step.settings, allowed, error.problem) from error
+
+
+class _Open(Exception):
+    """Error that no step has named a setting yet, so that it is proposed or drawn."""
+
+
+def _given(named: Mapping[str, Any], name: str, _domain: Domain) -> Any:
+    """Return the value of setting `name` in `named`; _Open if it has none."""
+    if name not in named:
+        raise _Open
+    return named[name]

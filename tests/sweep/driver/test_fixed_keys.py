@@ -120,12 +120,15 @@ def test_the_children_of_trainers_have_the_networks_of_their_parents(tmp_path: P
 
 @pytest.mark.usefixtures("fixed")
 def test_a_schedule_that_changes_one_is_refused() -> None:
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"from": at, "settings": {"x": 0.5, "workers": workers}} for at, workers in ((0, 1), (3, 2))
     ]
     scheduler = {"name": "pbt_replay", "schedule": steps}
     spec = {**SPEC, "space": SPACE, "trials": 1, "scheduler": scheduler}
     with pytest.raises(UsageError, match=r"workers: \[1, 2\] is not allowed; expected one value"):
+        simulate(spec, curve)
+    del steps[0]["settings"]["workers"]  # it would be proposed
+    with pytest.raises(UsageError, match=r"workers: \[2\] is not allowed; .* given in the first"):
         simulate(spec, curve)
 
 

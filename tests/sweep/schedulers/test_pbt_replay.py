@@ -37,6 +37,24 @@ def test_a_schedule_is_replayed_as_one_chain() -> None:
     assert [t.status for t in trials] == [Status.PRUNED, Status.PRUNED, Status.COMPLETED]
 
 
+def test_settings_that_a_step_does_not_name_are_inherited_or_drawn() -> None:
+    space = {
+        "x": {"uniform": [0.1, 1.0]},
+        "y": {"uniform": [0.1, 1.0]},
+        "kind": {"choice": ["a", "b"]},
+        "depth": {"randint": [1, 3], "when": {"kind": "b"}},
+    }
+    steps = [
+        {"from": 0, "settings": {"x": 0.9, "kind": "a"}},
+        {"from": 3, "settings": {"x": 0.7}},
+        {"from": 9, "settings": {"kind": "b"}},
+    ]
+    first, second, last = simulate({**replay(steps), "space": space}, curve).history.trials
+    assert second.searched == {**first.searched, "x": 0.7}
+    assert last.searched == {**second.searched, "kind": "b", "depth": last.searched["depth"]}
+    assert last.status is Status.COMPLETED
+
+
 def test_a_killed_replay_is_the_same() -> None:
     check_kills(replay(STEPS), curve)
 
@@ -151,6 +169,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (replay([*STEPS, STEPS[1]]), "in the order of their beginning"),
     (replay([{"from": 0, "settings": {"y": 1}}]), "searched parameters: x"),
     (replay([{"from": 0, "settings": {"x": 7.0}}]), "0.1 to 1.0, both included"),
+    (
+        {**replay(STEPS), "forbid": [{"x": [0.7]}]},
+        "settings that are allowed together",
+    ),
     (replay("nowhere.yaml"), "`sweep export-schedule` writes one"),
     (replay([{"settings": {"x": 0.5}}]), "is missing"),
 ]
