@@ -2,10 +2,11 @@
 
     scheduler: {name: pbt_replay, time_attr: timesteps_total, schedule: best.yaml}
 
-``sweep export-schedule`` writes the file; the steps can be in the spec as well. The first trial has
-the first step's settings; at the start of the next step, an offspring with its settings continues.
-Settings that a step does not name are proposed for the first trial and then inherited.
-Clones made by users are not part of the chain; they are trained to their end.
+``sweep export-schedule`` writes the file, whose steps the ledger stores when the sweep is created;
+they can be in the spec as well. The first trial has the first step's settings; at the start of the
+next step, an offspring with its settings continues. Settings that a step does not name are proposed
+for the first trial and then inherited. Clones made by users are not part of the chain; they are
+trained to their end.
 
 Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.4, replay schedules.
 """
@@ -90,6 +91,19 @@ class Scheduler(schedulers.Scheduler):
             self.steps = validate(Steps, raw, Source().sub_source("scheduler")).schedule
         _check(self.steps, context)
         self._context = context
+
+    @classmethod
+    def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the options with the steps of the schedule in place of its file.
+
+        So a sweep replays what the file said at its creation, also if it is changed or moved later.
+        Raises BadConfig if the file cannot be used.
+        """
+        file = options.get("schedule")
+        if not isinstance(file, str):
+            return options
+        steps = _read(file, Options.model_validate(options).time_attr)
+        return {**options, "schedule": [step.model_dump(by_alias=True) for step in steps]}
 
     def plan(self, history: History, free: int) -> Plan:
         """Return the next step of the schedule, if the last trial waits for it, and users' clones.

@@ -184,6 +184,16 @@ def test_what_cannot_work_is_refused_before_anything_runs(spec: dict[str, Any], 
         simulate(spec, curve)
 
 
+def test_a_sweep_replays_what_the_file_said_when_it_was_created(tmp_path: Path) -> None:
+    file = tmp_path / "schedule.yaml"
+    text = "time_attr: training_iteration\nschedule: [{from: 0, settings: {x: 0.9}}, {from: 3, "
+    file.write_text(f"{text}settings: {{x: 0.7}}, trial: 5}}]\n")
+    with Simulation(replay(str(file)), curve) as simulation:
+        file.unlink()
+        trials = simulation.run().history.trials
+    assert [(t.searched["x"], t.iteration) for t in trials] == [(0.9, 3), (0.7, 12)]
+
+
 def test_a_file_that_counts_otherwise_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "schedule.yaml"
     file.write_text("time_attr: timesteps_total\nschedule: [{from: 0, settings: {x: 0.5}}]\n")
