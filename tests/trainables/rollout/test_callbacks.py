@@ -14,6 +14,8 @@ from trainables import Callbacks
 from trainables.algorithms.ppo import PPO
 from trainables.envs.vector.base import Step
 from trainables.errors import CallbackError, ConfigError, StateError
+from trainables.rollout.episodes.episode import Episode
+from trainables.rollout.episodes.metrics import checked_numbers
 from trainables.rollout.workers.worker_set import LocalWorkers
 
 HERE = "tests.support.callbacks"
@@ -205,6 +207,24 @@ def test_K1_a_metric_that_is_no_number_is_named() -> None:
     with pytest.raises(CallbackError, match=r"custom_metrics\['mood'\]: 'fine' is not a number"):
         trainer.train()
     trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "why"),
+    [
+        ("hist_data", "angles", 1.5, r"hist_data\['angles'\]: 1.5 is not a list of numbers"),
+        ("hist_data", "angles", [1.5, None], r"hist_data\['angles'\]: None is not a number"),
+        ("custom_metrics", "huge", 10**400, r"custom_metrics\['huge'\]: 1000.* is not a number"),
+        ("custom_metrics", 3, 1.0, r"custom_metrics\[3\]: a name must be text"),
+    ],
+)
+def test_K1_what_a_callback_wrote_wrongly_is_named(
+    kind: str, name: Any, value: Any, why: str
+) -> None:
+    episode = Episode("0-0-0", 0, 0)
+    getattr(episode, kind)[name] = value
+    with pytest.raises(CallbackError, match=why):
+        checked_numbers(episode)
 
 
 @pytest.mark.parametrize(

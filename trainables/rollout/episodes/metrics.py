@@ -255,21 +255,32 @@ def histories(episodes: Sequence[RolloutMetrics]) -> dict[str, list[float]]:
 def checked_numbers(written: Written) -> None:
     """Turn custom metrics and histories into floats, and pictures into arrays, in place.
 
-    Raises CallbackError, which names the key, if a value is not a number, or a medium is not
-    allowed (`trainables.rollout.media.files.checked`).
+    Raises CallbackError, which names the key, if a name is not text, a value is not a number, a
+    history is not a list, or a medium is not allowed (`trainables.rollout.media.files.checked`).
     """
     if written.media:
         written.media = media.checked(written.media)
     for name, value in written.custom_metrics.items():
-        written.custom_metrics[name] = _number(f"custom_metrics['{name}']", value)
+        written.custom_metrics[name] = _number(_place("custom_metrics", name), value)
     for name, values in written.hist_data.items():
-        where = f"hist_data['{name}']"
-        written.hist_data[name] = [_number(where, value) for value in values]
+        where = _place("hist_data", name)
+        try:
+            numbers = list(values)
+        except TypeError:
+            raise CallbackError(f"{where}: {shorten(values)} is not a list of numbers") from None
+        written.hist_data[name] = [_number(where, value) for value in numbers]
+
+
+def _place(kind: str, name: object) -> str:
+    """Return ``kind['name']``, for errors; raises CallbackError if the name is not text."""
+    if not isinstance(name, str):
+        raise CallbackError(f"{kind}[{shorten(name)}]: a name must be text")
+    return f"{kind}['{name}']"
 
 
 def _number(place: str, value: Any) -> float:
     """Return `value` as a float; raises CallbackError, which begins with `place`, if it is none."""
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise CallbackError(f"{place}: {shorten(value)} is not a number") from None
