@@ -60,7 +60,8 @@ def _check_item(name: str, item: Any) -> Any:
         pictures = np.asarray(item)
     except ValueError:  # of several shapes
         pictures = np.zeros(0)
-    if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4) or pictures.shape[-1] != 3:
+    shown = pictures.dtype == np.uint8 and pictures.ndim in (3, 4) and pictures.shape[-1] == 3
+    if not shown or not pictures.size:
         raise CallbackError(
             f"{where}: {shorten(item)} is neither a picture (H, W, 3) of uint8, nor a list of such "
             "pictures of one size, nor a table as a dict of columns"
@@ -73,10 +74,13 @@ def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
     """Return a table, column → cells, as plain data.
 
     Names become text, and numpy numbers Python's. Raises CallbackError, in which `place` names the
-    table, unless it has a column, all columns have one length, each cell is a number, text, bool or
-    None, and its JSON text is at most `MOST_BYTES` long.
+    table, unless it has a column, all columns are lists of one length, each cell is a number, text,
+    bool or None, and its JSON text is at most `MOST_BYTES` long.
     """
-    columns = {str(name): list(cells) for name, cells in table.items()}
+    try:
+        columns = {str(name): list(cells) for name, cells in table.items()}
+    except TypeError:
+        raise CallbackError(f"{place}: a table's columns are lists of cells") from None
     if len({len(cells) for cells in columns.values()}) != 1:
         raise CallbackError(f"{place}: a table needs columns, all of one length")
     plain = {name: [_cell(place, one) for one in cells] for name, cells in columns.items()}
