@@ -218,6 +218,31 @@ def test_P14_a_horizon_leaves_out_the_last_decision_of_whose_turn_it_is_not() ->
     assert not any(step == 4 for _, step, _ in rows_of([sample]))
 
 
+class LogsItsLastAction(Patient):
+    """Says with the last observation of an episode that it would have chosen action 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_actions: list[int] = []
+
+    def poll(self) -> tuple[Any, ...]:
+        *answer, _ = super().poll()
+        over = [game for game, flags in answer[2].items() if flags["__all__"]]
+        return *answer, {game: {AGENT: 2} for game in over}
+
+    def send_actions(self, actions: Mapping[int, Mapping[str, Any]]) -> None:
+        begun = [game for game in actions if self.steps[game] == 0]
+        self.first_actions += [int(actions[game][AGENT]) for game in begun]
+        super().send_actions(actions)
+
+
+def test_an_action_that_was_logged_at_an_end_is_not_that_of_the_next_episode() -> None:
+    with ppo(LogsItsLastAction) as trainer:
+        sampled(trainer, 3)
+        first_actions = base_of(trainer).first_actions
+    assert {*first_actions[2:]} == {0, 1, 2}
+
+
 # ---- faults --------------------------------------------------------------------------------------
 
 

@@ -345,6 +345,7 @@ class ExternalSampler(AgentsSampler):
             is_cut = not over and limit is not None and episode.length >= limit
             over = over or is_cut
         self._record_consequences(env_id, given, over, terminated, is_cut)
+        self._forget_choices(env_id, episode.waiting)
         reward = float(sum(given["rewards"].values()))
         episode.total += reward
         if episode.watch and episode.length:
@@ -357,6 +358,15 @@ class ExternalSampler(AgentsSampler):
                 finished.append(self._final_metrics(episode, None))
             self._begin_again(env_id, finished)
         return over, episode
+
+    def _forget_choices(self, env_id: Any, waiting: Container[str]) -> None:
+        """Forget the actions that the environment chose for agents of an episode that do not act.
+
+        `waiting` are the agents that act next. The others' observations are not known, or their
+        trajectories have ended, so that a later decision would get the action.
+        """
+        for one in [one for one in self._own_choices if one[0] == env_id and one[1] not in waiting]:
+            del self._own_choices[one]
 
     def _begin(self, env_id: Any, step: Seen, is_over: bool = False) -> _Episode:
         """Begin the episode `env_id` with its first observations, call its callbacks, return it.
