@@ -243,6 +243,33 @@ def test_W20_what_a_policy_gives_is_checked(gives: str, words: str) -> None:
         RolloutWorker(cartpole, Odd, policy_config={"gives": gives})
 
 
+class Fickle(Counts):
+    """Has a further output in every other call, and its states in one array."""
+
+    calls = 0
+
+    def get_initial_state(self) -> Any:
+        return [np.zeros(2)]
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any) -> Any:
+        self.calls += 1
+        said = {"odd": np.ones(len(obs_batch))} if self.calls % 2 else {}
+        return np.zeros(len(obs_batch), int), np.stack(state_batches), said
+
+
+def test_W20_an_output_that_comes_and_goes_is_refused() -> None:
+    worker = RolloutWorker(cartpole, Fickle, rollout_fragment_length=4)
+    with pytest.raises(WorkerError, match="further outputs none; at first they were odd"):
+        worker.sample()
+    worker.close()
+
+
+def test_W20_states_may_come_in_one_array() -> None:
+    worker = RolloutWorker(cartpole, Fickle, rollout_fragment_length=1)
+    assert (worker.sample()["memory"] == 0.0).all()
+    worker.close()
+
+
 @pytest.mark.parametrize(
     ("policy", "more", "words"),
     [

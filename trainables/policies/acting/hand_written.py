@@ -73,7 +73,7 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
         hint = f"it made a {type(policy).__name__}"
         raise ConfigError("policy", source, ALLOWED, hint)
     # A second object is called once to find which columns it returns in addition to its actions.
-    probe = HandWritten(make(), env_spaces, {})
+    probe = HandWritten(make(), env_spaces, None)
     blank = np.zeros((1, *env_spaces.observation_shape), env_spaces.observation_dtype)
     said = probe.ask(blank, probe.initial_memory(1)).columns
     columns = {name: (one.shape[1:], one.dtype) for name, one in said.items()}
@@ -87,14 +87,18 @@ class HandWritten(Actor):
         policy: object with ``compute_actions``; ``get_initial_state``, ``set_weights`` and
             ``get_weights`` are called if it has them.
         env_spaces: spaces of the environment, or of one agent in it.
-        columns: name → shape and dtype of each output that it returns in addition to its actions.
+        columns: name → shape and dtype of each output that it returns in addition to its actions;
+            None if they are not known yet.
 
     Raises:
         ConfigError: the initial recurrent states of the policy are not zeros.
     """
 
-    def __init__(self, policy: Any, env_spaces: EnvSpaces, columns: Mapping[str, Any]) -> None:
+    def __init__(
+        self, policy: Any, env_spaces: EnvSpaces, columns: Mapping[str, Any] | None
+    ) -> None:
         self.policy = policy
+        self._knows_columns, columns = columns is not None, columns or {}
         self.exploration = StochasticSampling(env_spaces.layout)
         self.explore = True
         self.global_timestep = 0
@@ -160,8 +164,8 @@ class HandWritten(Actor):
 
         Raises:
             WorkerError: the result is no tuple of three, it has not one action and one row of each
-                output per observation, or its states differ in number or size from the initial
-                ones.
+                output per observation, its outputs have other names than those of the first call,
+                or its states differ in number or size from the initial ones.
         """
         count = len(observations)
         given: dict[str, Any] = {"explore": self.explore, "timestep": self.global_timestep}
@@ -189,11 +193,12 @@ class HandWritten(Actor):
         actions, following, said = answer
         if len(actions) != count:
             raise self._invalid_result(f"{len(actions)} actions for {count} observations")
-        if len(following or ()) != len(self._initial_states):
+        following = () if following is None else following  # which may be an array
+        if len(following) != len(self._initial_states):
             raise self._invalid_result(
-                f"{len(following or ())} states, but has {len(self._initial_states)} at the start"
+                f"{len(following)} states, but has {len(self._initial_states)} at the start"
             )
-        parts = [np.asarray(part, np.float32).reshape(count, -1) for part in following or ()]
+        parts = [np.asarray(part, np.float32).reshape(count, -1) for part in following]
         after = np.hstack([np.zeros((count, 0), np.float32), *parts])
         if after.shape != memory.shape:
             raise self._invalid_result(
@@ -202,6 +207,9 @@ class HandWritten(Actor):
         columns = {name: np.asarray(one) for name, one in (said or {}).items()}
         if wrong := [name for name, one in columns.items() if len(one) != count]:
             raise self._invalid_result(f"{', '.join(wrong)} of another number of rows than {count}")
+        if self._knows_columns and columns.keys() != self.columns.keys():
+            gave, expected = (", ".join(one) or "none" for one in (columns, self.columns))
+            raise self._invalid_result(f"the further outputs {gave}; at first they were {expected}")
         return Acted(rows_of(self._action, list(actions)), columns, after)
 
     def _invalid_result(self, gave: str) -> WorkerError:
