@@ -13,7 +13,12 @@ from tests.trainables.trainer.test_monitor import lines
 from trainables.algorithms.ppo import PPO
 from trainables.envs.state.mujoco import why_no_picture
 from trainables.errors import ConfigError
-from trainables.rollout.media.recording import FOLDER
+from trainables.rollout.media.recording import (
+    FOLDER,
+    RecordingPlan,
+    RenderingConfig,
+    VideoRecorder,
+)
 from trainables.rollout.media.video import VideoFile
 from trainables.trainable import TrialContext
 
@@ -85,6 +90,12 @@ def test_W8_evaluations_are_recorded_as_they_were_played(tmp_path: Path) -> None
         assert len(seen) == one["episode_len_mean"] + 1
         assert seen[0].shape == (400, 600, 3)
         assert seen[0].mean() > 200 > seen[0].min(), "a dark cart on a white ground"
+
+
+def test_W8_a_copy_that_a_person_made_of_a_video_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rollout-episode-000001 (copy).mp4").touch()
+    config = RenderingConfig(record_env="rollout", record_every=1)
+    VideoRecorder(RecordingPlan(config, str(tmp_path), 30.0), None).begin(1)
 
 
 def test_W8_several_agents_are_recorded_as_one_is(tmp_path: Path) -> None:

@@ -273,7 +273,8 @@ class VideoRecorder:
         stretch = (number - 1) // every
         if stretch != self._recorded_block:
             for path in self._folder.glob(NAME.format("*")):
-                if (int(path.stem.rpartition("-")[2]) - 1) // every == stretch:
+                recorded = path.stem.rpartition("-")[2]  # of a copy that a person made it has more
+                if recorded.isdecimal() and (int(recorded) - 1) // every == stretch:
                     self._recorded_block = stretch
         return stretch == self._recorded_block
 
