@@ -22,6 +22,7 @@ program that saves files must wait for it before it changes them. Exit code 0 en
 import array
 import codecs
 import contextlib
+import errno
 import fcntl
 import io
 import json
@@ -265,6 +266,11 @@ class _ErrorOutput:
         os.close(self.writes)
         self._thread.start()
 
+    def close(self) -> None:
+        """Close all files, in place of `follow`, if the program did not start."""
+        for file in (self._reads, self.writes, self._log):
+            os.close(file)
+
     def _copy(self) -> None:
         """Copy the standard error to the log, up to its end; the thread's main function.
 
@@ -341,7 +347,7 @@ def _running_program(
     Yields the process and its standard error, which a thread copies to the log. The program gets
     its settings in the form that the spec names, and runs in a session of its own. `folder` is for
     the program's checkpoints, `variables` are further environment variables. Raises ConfigError if
-    the command cannot be run.
+    the command cannot be run, or not with these settings.
     """
     program = CommandConfig.of(config)
     words = [str(shutil.which(program.command[0])), *program.command[1:]]
@@ -361,17 +367,25 @@ def _running_program(
     else:
         first = json.dumps(settings) + "\n"
     errors = _ErrorOutput()
-    process = subprocess.Popen(  # noqa: S603 the program that the spec names
-        guard_command(words),
-        env={**env, **variables},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors.writes,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,  # Ctrl-C must reach the driver only, which lets trials save
-    )
+    try:
+        process = subprocess.Popen(  # noqa: S603 the program that the spec names
+            guard_command(words),
+            env={**env, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors.writes,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # Ctrl-C must reach the driver only, which lets trials save
+        )
+    except (OSError, ValueError) as error:
+        errors.close()
+        if isinstance(error, OSError) and error.errno != errno.E2BIG:  # as without memory
+            raise
+        allowed = "a program that can be started with these settings"
+        hint = f"{getattr(error, 'strerror', None) or error}; settings: stdin sends them as JSON"
+        raise ConfigError("command", list(program.command), allowed, hint) from error
     try:
         errors.follow()
         assert process.stdin is not None  # noqa: S101 it is a pipe

@@ -302,6 +302,26 @@ def test_a_mistake_is_told(given: dict[str, Any], words: str) -> None:
         Command.check_config(given)
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"note": "long " * 100_000}, "Argument list too long; settings: stdin"),
+        ({"note": "a\0b"}, "embedded null byte; settings: stdin"),
+        ({"a=b": 1, "settings": "environment"}, "illegal environment variable name"),
+    ],
+)
+def test_settings_with_which_no_program_can_be_started_are_told(
+    more: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    context = TrialContext(5, "7", "trial 7", tmp_path)
+    trainable = Command({"command": [sys.executable, "-c", ""], **more}, context)
+    before = psutil.Process().num_fds()
+    with pytest.raises(ConfigError, match=words):
+        trainable.train()
+    trainable.stop()
+    assert psutil.Process().num_fds() == before
+
+
 def test_a_command_in_one_text_is_split_as_in_a_shell(tmp_path: Path) -> None:
     given = {"command": f"'{sys.executable}' {PROGRAM} data", "lr": 0.1}
     trainable = Command(given, TrialContext(5, "7", "trial 7", tmp_path))
