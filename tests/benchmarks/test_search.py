@@ -557,5 +557,5 @@ def test_the_readme_has_the_distances_that_were_measured() -> None:
         for method in ("default", "Ray Tune ASHA", "Optuna TPE, Hyperband")
     ]
     readme = (report.PAGE.parents[1] / "README.md").read_text("utf-8")
-    assert f"of {len(games)} games" in readme
+    assert f"over {len(games)} tasks" in readme
     assert "| {} | {} (ASHA) | {} (TPE, Hyperband) |".format(*cells) in readme
