@@ -4,10 +4,12 @@ Each check yields errors as text; a sweep without errors is correct.
 """
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.chaos.victims import LEAVE_S
 from benchmarks.chaos.workload import Step
 from sweep.history.events import FINISHED, Closed, End, Recorded, Status, TermBegan
 from sweep.history.seeds import replica_name
@@ -16,6 +18,8 @@ from sweep.ledger.ledger import Ledger
 from sweep.operations.upkeep import verify
 from tests.support import sweeps
 
+_SHARED = Path("/dev/shm")  # noqa: S108 folder of semaphores
+_POLL_S = 0.05
 #: Finds the process that a reason names.
 _PID = re.compile(r"(?:worker process |pid )(\d+)")
 
@@ -75,10 +79,16 @@ def _files(folder: Folder) -> Iterator[str]:
 
 
 def _memory(folder: Folder) -> Iterator[str]:
-    """Yield semaphores that a driver has left."""
+    """Yield semaphores of a driver that are still there `LEAVE_S` seconds after its end.
+
+    A process of its own removes them, which may be slow on a busy machine.
+    """
+    end = time.monotonic() + LEAVE_S
     for record in read(folder):
         if isinstance(record.event, TermBegan):
-            left = list(Path("/dev/shm").glob(f"sem.loky-{record.event.pid}-*"))  # noqa: S108
+            name = f"sem.loky-{record.event.pid}-*"
+            while (left := list(_SHARED.glob(name))) and time.monotonic() < end:
+                time.sleep(_POLL_S)
             if left:
                 yield f"driver {record.event.pid} left {len(left)} semaphores"
 

@@ -24,8 +24,9 @@ from sweep.ledger.folder import Folder
 REPOSITORY = Path(__file__).parents[2]
 #: Time limit of all waiting on a busy machine, in seconds.
 PATIENCE_S = 600.0
-#: Seconds within which the last processes must end after the driver.
-LEAVE_S = 5.0
+#: Seconds after the driver's end within which its processes must end, and their semaphores be gone,
+#: on a busy machine.
+LEAVE_S = 60.0
 _POLL_S = 0.01
 
 
