@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sweep.core.errors import Place, Source, UsageError
+from sweep.driver.capacity import UNBOUNDED
 from sweep.driver.decisions import reopening_moves
-from sweep.driver.limits import check_changed_budget
+from sweep.driver.limits import check_changed_budget, check_total
 from sweep.driver.proposals import Proposer
 from sweep.history import order
 from sweep.history.events import (
@@ -222,15 +223,14 @@ class RequestHandler:
         """Respond to `sweep set`: change number of trials, budget, disk space or slots.
 
         Unless only the slots change, trials that were pruned only because the sweep ended are
-        brought back. Raises UsageError for a total below the number of existing trials, a budget
-        that can never be reached, or slots without a driver.
+        brought back. Raises UsageError for a total that the sweep cannot have, a budget that can
+        never be reached, too many slots, or slots without a driver.
         """
         trials, jobs = request.body.get("trials"), request.body.get("jobs")
-        if trials is not None and trials < self.history.searched_count:
-            raise UsageError(
-                f"--trials: {trials} is less than the {self.history.searched_count} trials that "
-                f"exist; it is the total number of trials"
-            )
+        if trials is not None:
+            check_total(self.history, trials)
+        if jobs is not None and jobs > UNBOUNDED:
+            raise UsageError(f"--jobs: {jobs} is more than {UNBOUNDED}, the most of a driver")
         changes: list[str] = []
         events: list[Event] = []
         budget, max_disk = request.body.get("budget", {}), request.body.get("max_disk")

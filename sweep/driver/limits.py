@@ -26,7 +26,7 @@ from sweep.pools import LOOK_S
 from sweep.slices.messages import SliceOutcome
 from sweep.slices.retention import ALWAYS_KEPT, needed_by_children
 from sweep.spec import Budget, SweepSpec
-from sweep.spec.sections import size_text
+from sweep.spec.sections import MOST_TRIALS, size_text
 from sweep.views import progress
 
 # -------------------------------------------------------------------------------------------------
@@ -162,11 +162,30 @@ def _check_target(history: History, target: float) -> Iterator[str]:
         yield f"budget.target: trial {best.number} has {score:.6g}, the target is {target:g}"
 
 
-def check_changed_budget(history: History, budget: Mapping[str, float | None]) -> None:
-    """Raise BadConfig for a ``settled`` in `budget` if trials are not ranked by expected scores.
+def check_total(history: History, trials: int) -> None:
+    """Raise UsageError if a sweep cannot have `trials` as its new total number of trials.
 
-    It could then never be reached. `budget` maps keys of the spec's budget to new limits.
+    It is at least the number of searched trials that exist, and at most `MOST_TRIALS`.
     """
+    if trials < history.searched_count:
+        raise UsageError(
+            f"--trials: {trials} is less than the {history.searched_count} trials that exist; "
+            f"it is the total number of trials"
+        )
+    if trials > MOST_TRIALS:
+        raise UsageError(f"--trials: {trials} is more than {MOST_TRIALS}, the most of one sweep")
+
+
+def check_changed_budget(history: History, budget: Mapping[str, float | None]) -> None:
+    """Raise BadConfig for a change of the budget that the sweep cannot have.
+
+    It is a ``settled`` if trials are not ranked by expected scores, as it could then never be
+    reached, or a whole number of more than 64 bits, which the ledger does not hold. `budget` maps
+    keys of the spec's budget to new limits.
+    """
+    for key, value in budget.items():
+        if isinstance(value, int) and value >= 2**63:
+            raise BadConfig(f"--budget {key}", value, "a number below 2**63")
     settled = budget.get("settled")
     if settled is not None and not is_by_expectation(history.objective):
         hint = "it has objectives, constraints or an aggregate in addition to the expected score"

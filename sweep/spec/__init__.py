@@ -48,6 +48,7 @@ from sweep.spec.objective import (
 )
 from sweep.spec.overrides import Override, apply_overrides
 from sweep.spec.sections import (
+    MOST_TRIALS,
     Budget,
     CheckpointPolicy,
     Deterministic,
@@ -160,7 +161,7 @@ class SweepSpec(Settings):
     )
     trials: int = Field(
         ge=1,
-        le=1_000_000,
+        le=MOST_TRIALS,
         description="Number of trials, without the offspring that pbt and pb2 add.",
     )
     trainable: Annotated[str, AfterValidator(_check_trainable), _text(_TRAINABLE.pattern)] = Field(

@@ -82,6 +82,12 @@ Memory = Annotated[int | None, BeforeValidator(_read_memory), _OPTIONAL_SIZE]
 
 
 # -------------------------------------------------------------------------------------------------
+# The number of trials: the key `trials`.
+
+#: Maximum total number of trials of a sweep.
+MOST_TRIALS = 1_000_000
+
+# -------------------------------------------------------------------------------------------------
 # The number of seeds of each setting: the key `seeds`.
 
 AUTO: Literal["auto"] = "auto"

@@ -435,11 +435,7 @@ def _take_over(
         launch.pool,
         unrecorded_s,
     )
-    if wanted < history.searched_count:
-        raise UsageError(
-            f"--trials: {wanted} is less than the {history.searched_count} trials that exist; "
-            f"it is the total number of trials"
-        )
+    limits.check_total(history, wanted)
     changes, answers = _read_earlier_changes(ledger, history) if launch.changes_limits else ([], {})
     retried = decisions.retried_moves(history) if launch.retry_failed else []
     other = any(isinstance(e, MetricChanged | SpaceChanged | StopChanged) for e in spec_changes)

@@ -77,3 +77,19 @@ def test_a_total_that_resume_cannot_have_leaves_requests_as_they_are(tmp_path: P
         assert len(requests.pending()) == 1
     sweeps.run(folder)
     assert len(sweeps.history(folder).trials) == 4
+
+
+def test_a_number_that_the_ledger_cannot_hold_is_refused_and_damages_nothing(
+    tmp_path: Path,
+) -> None:
+    folder, large = sweeps.thin(tmp_path), 10**20
+    with pytest.raises(UsageError, match="is more than 1000000, the most of one sweep"):
+        sweeps.run(folder, trials=large)
+    with pytest.raises(UsageError, match="--budget patience: 10+ is not allowed"):
+        sweeps.run(folder, budget={"patience": large})
+    for body in ({"trials": large}, {"jobs": large}, {"budget": {"timesteps": large}}):
+        with pytest.raises(UsageError, match=f"{large}"):
+            control_client.ask(folder, Verb.SET, body, patience_s=0.0)
+    with closing(Requests(folder.ledger)) as requests:
+        assert requests.pending() == []
+    assert sweeps.history(folder).wanted == 0
