@@ -355,4 +355,6 @@ def _call(function: str, *numbers: Any) -> Any:
     """
     if function == "round" and len(numbers) == 2 and numbers[1] not in _DIGITS:
         raise ExpressionError(f"rounds to {numbers[1]} digits; expected 0 to {_DIGITS[-1]}")
+    if function == "round":
+        return round(numbers[0], *map(int, numbers[1:]))  # the digits may be a float such as 2.0
     return (getattr(math, function, None) or getattr(builtins, function))(*numbers)

@@ -14,6 +14,8 @@ from sweep.spec.space.expressions import LONGEST, Expression, ExpressionError
         ("min(a, b, 3)", {"a": 4, "b": 5}, 3),
         ("max(a, b)", {"a": 4, "b": 5.5}, 5.5),
         ("round(x, 2)", {"x": 0.126}, 0.13),
+        ("round(x, 4 / n)", {"x": 0.126, "n": 2}, 0.13),
+        ("round(x)", {"x": 2.6}, 3),
         ("int(x) + float(n)", {"x": 2.9, "n": 1}, 3.0),
         ("abs(-n) % 3", {"n": 5}, 2),
         ("1 < n <= 5", {"n": 5}, True),
