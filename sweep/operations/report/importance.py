@@ -242,7 +242,8 @@ class Model:
         size = domain.size()
         if size is not None and size <= count:
             return [domain.at_index(index) for index in range(size)]
-        return list(dict.fromkeys(domain.value_at(i / (count - 1)) for i in range(count)))
+        found = (domain.value_at(place / (count - 1)) for place in range(count))
+        return list({choice_key(value): value for value in found}.values())  # lists have no hash
 
 
 @dataclass(frozen=True)

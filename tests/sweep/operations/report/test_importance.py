@@ -266,6 +266,18 @@ def test_what_two_settings_do_together_lies_where_they_do_it() -> None:
     assert (np.diff(surface.better_than.mean(axis=1)) > 0).all()
 
 
+def test_of_many_lists_some_are_on_the_axis_of_two_settings_together() -> None:
+    space = Space.parse({"hidden": {"choice": [[n] for n in range(40)]}, "lr": {"uniform": [0, 1]}})
+    made = [
+        trials.trial(number, Status.COMPLETED, [float(number % 7)], space.draw(number).searched)
+        for number in range(20)
+    ]
+    model = Model.fit(space, [normal_scores(1, [(t, float(t.score or 0)) for t in made], 1.0)], 0)
+    assert model is not None
+    hidden, lr = model.surface("hidden", "lr").values
+    assert (len(hidden), hidden[0], hidden[-1], len(lr)) == (24, [0], [39], 24)
+
+
 def test_the_marginal_of_a_tree_is_its_mean_over_the_other_columns() -> None:
     """Against the average of the tree itself at many points."""
     stream = np.random.default_rng(0)
