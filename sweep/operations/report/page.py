@@ -401,12 +401,11 @@ def write(path: Path, text: str) -> None:
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8")
             return
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            draft = Path(file.name)
-            file.write(text)
+        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        draft = Path(name)
         try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                file.write(text)
             draft.chmod(0o666 & ~_umask())
             draft.replace(path)
         finally:

@@ -348,3 +348,9 @@ def test_a_page_written_to_a_pipe_leaves_the_pipe(tmp_path: Path) -> None:
     finally:
         os.close(reading)
     assert pipe.is_fifo()
+
+
+def test_a_page_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        page.write(tmp_path / "page.html", "half a pair: \ud800")
+    assert not list(tmp_path.iterdir())
