@@ -1,5 +1,6 @@
 """The checkpoints of one slice: the one that it starts from, and those that it writes."""
 
+import contextlib
 import errno
 import math
 import threading
@@ -432,14 +433,18 @@ class Saving:
         return True
 
     def _drop_expendable(self) -> None:
-        """Delete the checkpoints that the policy does not keep, from memory and disk."""
+        """Delete the checkpoints that the policy does not keep, from memory and disk.
+
+        One whose file the disk does not let go is kept.
+        """
         both: list[Saved | _Held] = [*self.saved, *self._held]
         for spare in retention.expendable(both, self._spec.policy, self._spec.sign):
-            if isinstance(spare, Saved):
+            if isinstance(spare, _Held):
+                self._held.remove(spare)
+                continue
+            with contextlib.suppress(OSError):  # such as of a disk that became read-only
                 retention.remove(self._folder, [self._store.path(spare).name])
                 self.saved.remove(spare)
-            else:
-                self._held.remove(spare)
 
     def _count_refusal(self, error: OSError) -> None:
         """Count a refusal by the disk.

@@ -265,6 +265,24 @@ def test_a_disk_that_refuses_again_and_again_ends_the_slice_and_charges_nobody(
     assert refusal.startswith("trial 0: the disk took no checkpoint: No space left")
 
 
+def test_a_disk_that_becomes_read_only_charges_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = OSError(errno.EROFS, "Read-only file system")
+    disk, unlink = FullDisk(monkeypatch, range(3, 100), error), Path.unlink
+
+    def delete(path: Path, missing_ok: bool = False) -> None:
+        if disk.saves >= 2:
+            raise error
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", delete)
+    outcome = run_slice(slice_spec(tmp_path, goal=Goal(10)))
+    monkeypatch.undo()
+    assert (outcome.end, outcome.error) == (End.UNSAVED, "Read-only file system")
+    assert outcome.saved[-1].iteration == 2
+
+
 @pytest.mark.parametrize("how", AWAY)
 def test_a_share_that_is_away_takes_no_checkpoint_and_charges_nobody(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
