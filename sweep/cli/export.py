@@ -76,9 +76,10 @@ def _export(
     """Export the model and print progress; register it in MLflow as `register`, if given.
 
     Returns the card for the answer. Without `out`, the files lie in a temporary folder. If the
-    registration fails, `out` is deleted. Raises click's UsageError if both are None.
+    model cannot be registered as it is, `out` is deleted, but not if MLflow fails. Raises click's
+    UsageError if both are None.
     """
-    from sweep.core.errors import SweepError
+    from sweep.core.errors import StorageError, SweepError
     from sweep.driver.tracking import sync
     from sweep.operations.models import export
     from sweep.operations.models import register as registering
@@ -97,6 +98,9 @@ def _export(
             return {**card, **answered}
         try:
             uri = registering.register(sync.tracker_context(folder), card, where, register)
+        except StorageError as error:  # the model was exported, which may have taken long
+            kept = "" if out is None else f", with another --out: the model is in {out}"
+            raise StorageError(f"{error}{kept}") from error
         except SweepError:
             shutil.rmtree(where)  # so that the corrected command can use the folder
             raise

@@ -45,8 +45,8 @@ def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: 
         return _register_version(context, card, out, name, run)
     except Exception as error:  # a store may fail in any way
         raise StorageError(
-            f"export-model: {name} was not registered: {first_line(error)}; the model is in {out}; "
-            f"look after MLflow, then export again with another --out"
+            f"export-model: {name} was not registered: {first_line(error)}; look after MLflow, "
+            f"then export again"
         ) from error
 
 

@@ -5,14 +5,14 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sweep.core.errors import StorageError, remedy, with_remedy
-from sweep.driver.tracking import sync
 from sweep.ledger import tables
 from sweep.ledger.folder import Folder
-from sweep.operations.models import register
+from sweep.operations.models import export, register
 from sweep.operations.report import page
 from sweep.operations.upkeep import cleaning
 from tests.support import sweeps
@@ -110,14 +110,23 @@ def test_a_damaged_file_of_mlflow_is_to_be_moved_away(tmp_path: Path) -> None:
 
 
 def test_a_model_that_mlflow_does_not_take_stays_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def export_model(*given: Any) -> dict[str, Any]:
+        given[3].mkdir()
+        return {"trial": 0, "files": {"onnx": "x"}}
+
     def refuse(*_: object) -> str:
         raise OSError("the server is away")
 
+    sweeps.make(here.root)
+    monkeypatch.setattr(export, "export_model", export_model)
     monkeypatch.setattr(register, "find_run", lambda *_: "run")
     monkeypatch.setattr(register, "_register_version", refuse)
-    where = sync.tracker_context(sweeps.make(tmp_path))
-    said = rf"mine was not registered: the server is away; the model is in {tmp_path}; look after"
-    with pytest.raises(StorageError, match=said):
-        register.register(where, {"trial": 0, "files": {"onnx": "x"}}, tmp_path, "mine")
+    out, words = tmp_path / "out", ("export-model", "demo", "--register", "mine")
+    said = "mine was not registered: the server is away; look after MLflow, then export again"
+    code, _, err = here(*words, "--out", out)
+    assert (code, out.is_dir()) == (4, True)
+    assert f"{said}, with another --out: the model is in {out}\n" in err
+    code, _, err = here(*words)
+    assert (code, f"{said}\n" in err) == (4, True)
