@@ -85,7 +85,7 @@ def test_a_number_that_the_ledger_cannot_hold_is_refused_and_damages_nothing(
     folder, large = sweeps.thin(tmp_path), 10**20
     with pytest.raises(UsageError, match="is more than 1000000, the most of one sweep"):
         sweeps.run(folder, trials=large)
-    with pytest.raises(UsageError, match="--budget patience: 10+ is not allowed"):
+    with pytest.raises(UsageError, match=r"--budget patience: 10+ is not allowed"):
         sweeps.run(folder, budget={"patience": large})
     for body in ({"trials": large}, {"jobs": large}, {"budget": {"timesteps": large}}):
         with pytest.raises(UsageError, match=f"{large}"):
