@@ -143,8 +143,10 @@ def _fill_template(template: str, name: str) -> str:
     As the sweep's name it is quoted if YAML would not read a text.
     """
     is_text = re.fullmatch(r"(?i:(?!(null|true|false)$)[a-z].*)", name)
-    text = template.replace("\nname: mine\n", f"\nname: {name if is_text else repr(name)}\n")
-    return re.sub(r"\bmine\b", name, text)
+    written = name if is_text else repr(name)
+    return re.sub(
+        r"(\nname: )?\bmine\b", lambda found: f"{found[1]}{written}" if found[1] else name, template
+    )
 
 
 @click.command(cls=options.SpaceCommand)

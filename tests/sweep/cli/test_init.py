@@ -54,7 +54,7 @@ def test_of_an_example_without_random_numbers_no_luck_is_claimed(
         *(("walker-2", "walker-2"), ("my_agent", "my_agent"), ("Walker", "Walker")),
         *(("My Exp 2", "My-Exp-2"), ("Übung", "Ubung"), ("実験", "sweep"), ("_a..b_", "a.b")),
         *(("true", "'true'"), ("2026", "'2026'"), ("1e3", "'1e3'"), ("2026-01-02", "'2026-01-02'")),
-        *(("Con", "sweep-Con"), ("x" * 120, "x" * 100)),
+        *(("Con", "sweep-Con"), ("x" * 120, "x" * 100), ("mine-2", "mine-2")),
     ],
 )
 def test_the_sweep_is_called_as_its_folder(
