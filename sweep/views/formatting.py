@@ -5,6 +5,7 @@ All names from users and files pass through `printable`, so that they cannot man
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,8 @@ from trainables.errors import printable
 
 #: Characters of a sparkline, lowest first.
 _BARS = "▁▂▃▄▅▆▇█"
+#: Pattern of keys that YAML reads as text without quotes, unless they are a word of its own.
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 #: Text for a missing value.
 ABSENT = "-"
 
@@ -147,8 +150,8 @@ def _flow(value: Any) -> str:
 
 def _key(name: str) -> str:
     """Return a mapping's key as YAML, quoted if necessary."""
-    plain = name.replace("_", "").replace(".", "").isalnum() and not name[0].isdigit()
-    return name if plain and name.isascii() else _flow(name)
+    is_word = name.lower() in ("null", "true", "false")
+    return name if _PLAIN.fullmatch(name) and not is_word else _flow(name)
 
 
 def describe_lost_results(count: int) -> str:

@@ -22,6 +22,7 @@ from sweep.ledger import lease, process
 from sweep.ledger.folder import Folder, root_option
 from sweep.operations.report import page
 from sweep.schedulers._shared.population import born_at
+from sweep.spec import yaml_source
 from sweep.views import formatting, lookup, overview
 from sweep.views.lookup import State
 from tests.support import sweeps, trials
@@ -338,9 +339,13 @@ def test_a_sparkline_rises_with_the_curve_and_fits() -> None:
 
 def test_settings_as_yaml_keep_their_types() -> None:
     values = {"a": 1e-5, "b": {"c": [1, "x"], "d": True}, "1e5": None, "e": {}}
-    assert formatting.yaml_lines(values) == [
-        "a: 1e-05", "b:", '  c: [1, "x"]', "  d: true", '"1e5": null', "e: {}",
-    ]  # fmt: skip
+    values |= {"null": 1, "True": 2, ".5": 3, ".inf": 4}
+    written = formatting.yaml_lines(values)
+    assert written == [
+        *("a: 1e-05", "b:", '  c: [1, "x"]', "  d: true", '"1e5": null', "e: {}"),
+        *('"null": 1', '"True": 2', '".5": 3', '".inf": 4'),
+    ]
+    assert yaml_source.read("\n".join(written), "")[0] == values
 
 
 @pytest.mark.parametrize("head", [True, False])
