@@ -103,7 +103,7 @@ def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tup
     keys, found = {}, Gathering()
     for key, value in spec.items():
         with found.collect():
-            keys[key] = to_plain_data(value, key)
+            keys[key] = to_plain_data(_with_named_rungs(value) if key == "seeds" else value, key)
     found.check()
     cls: type[Trainable] | None = None
     if trainable is None and not isinstance(keys.get("space"), str):
@@ -131,6 +131,13 @@ def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tup
     return prepare.prepare_text(
         specs.text_of(path), str(path), places, over, cls, "from Python", name=name
     )
+
+
+def _with_named_rungs(seeds: object) -> object:
+    """Return a plan of seeds with its rungs as texts, as a spec has them; others as they are."""
+    if not isinstance(seeds, Mapping):
+        return seeds
+    return {str(rung) if isinstance(rung, Real) else rung: count for rung, count in seeds.items()}
 
 
 def _import_paths() -> Iterator[str]:

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 import sweep
 from sweep.api import SpecKeys
+from sweep.api.arguments import prepare_spec
 from sweep.core.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
 from sweep.driver.tracking import sync
 from sweep.ledger.folder import Folder
@@ -212,6 +213,12 @@ def test_numbers_of_numpy_and_paths_are_plain_data(root: Path) -> None:
     found = sweep.run(local(), root=root, **HERE, **keys)
     assert found.trial(0).config["k"] == 3
     assert found.trial(0).config["place"] == str(root)
+
+
+def test_the_rungs_of_a_plan_of_seeds_are_numbers_as_its_type_says() -> None:
+    keys: Any = {**QUICK, "scheduler": "asha", "stop": {"training_iteration": 9}}
+    resolved, _ = prepare_spec(local(), {**keys, "seeds": {3: 2, np.int64(9): 3}})
+    assert resolved.spec.seeds == ((3.0, 2), (9.0, 3))
 
 
 @dataclass
