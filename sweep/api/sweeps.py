@@ -180,9 +180,10 @@ def resume(
         named = lookup.read_spec(folder)[0].trainable
         problem = f"{name} trains {named}, which is found by its name"
         raise BadConfig("trainable", trainable, "no argument", problem=problem)
-    changed = read_mapping(budget, "budget")
+    changed = to_plain_data(read_mapping(budget, "budget"), "budget")
     Budget().with_changes(changed, Source())
-    size = validate(CheckpointPolicy, {"max_disk": max_disk}, Source().sub_source("checkpoint"))
+    most = {"max_disk": to_plain_data(max_disk, "max_disk")}
+    size = validate(CheckpointPolicy, most, Source().sub_source("checkpoint"))
     launch = prepare.prepare_existing(
         folder,
         jobs,
@@ -195,7 +196,7 @@ def resume(
         strict=strict,
         space=Path(space) if isinstance(space, str | Path) else to_plain_data(space, "space"),
         metric=metric,
-        stop=read_mapping(stop, "stop"),
+        stop=to_plain_data(read_mapping(stop, "stop"), "stop"),
         budget=changed,
         max_disk=size.max_disk,
         allows_other_kernel=other_kernel,

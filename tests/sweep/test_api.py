@@ -440,7 +440,10 @@ def test_a_sweep_goes_on_where_it_is_tracked(root: Path) -> None:
 def test_resume_takes_what_the_command_takes(root: Path) -> None:
     found = sweep.run(local(), root=root, **HERE, **QUICK)
     wider = {"lr": {"loguniform": [1e-4, 0.9]}}
-    again = found.resume(trials=6, space=wider, budget={"patience": 50}, max_disk="1GB", **HERE)
+    whole: Any = np.int64
+    numbers = {"budget": {"patience": whole(50)}, "stop": {"training_iteration": whole(4)}}
+    again = found.resume(trials=6, space=wider, **numbers, max_disk=whole(10**9), **HERE)
+    assert {trial.iterations for trial in again.trials[:6]} == {4}
     assert len(again.trials) == 6
     assert again.spec.space.raw == wider
     widest = root / "space.yaml"
