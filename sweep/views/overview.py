@@ -604,11 +604,11 @@ def summary(history: History, name: str) -> Data:
 
 
 def _first_error(history: History) -> Data | None:
-    """Return ``trial`` and ``reason`` of the first replica if all trials failed; else None."""
+    """Return ``trial`` and ``reason`` of the first trial if all trials failed; else None."""
     if not history.trials or history.count(Status.FAILED) < len(history.trials):
         return None
-    first = min(history.all_replicas, key=lambda replica: (replica.trial, replica.index))
-    return {"trial": first.trial, "reason": first.reason}
+    first = history.trials[0]  # whose reason is that of the seed that failed
+    return {"trial": first.number, "reason": first.reason}
 
 
 def status_counts(history: History) -> dict[str, int]:

@@ -17,7 +17,19 @@ from rich.text import Text
 from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
 from sweep.core.errors import DamagedLedger, NameTaken, SweepLocked, UsageError
-from sweep.history.events import End, ParentCheckpoint, Saved, Status
+from sweep.history.events import (
+    Closed,
+    Created,
+    End,
+    Event,
+    Goal,
+    Opened,
+    ParentCheckpoint,
+    Recorded,
+    Saved,
+    Status,
+)
+from sweep.history.history import History
 from sweep.ledger import lease, process
 from sweep.ledger.folder import Folder, root_option
 from sweep.operations.report import page
@@ -398,3 +410,14 @@ def test_a_ledger_whose_spec_is_damaged_is_named_with_the_first_mistake(tmp_path
     said = str(caught.value)
     assert said.startswith(f"{folder.ledger} is damaged or is not a ledger: its spec: nam: ")
     assert "\n" not in said and "sweep verify" in said
+
+
+def test_where_one_of_two_seeds_failed_the_first_error_is_its_own() -> None:
+    history = History(trials.objective("max"))
+    goal, ended = Goal(None), ((0, Status.COMPLETED, "done"), (1, Status.FAILED, "it raised"))
+    told: list[Event] = [Created(0, {}, {}, 0, replicas=2)]
+    for index, status, reason in ended:
+        end = End.DONE if status is Status.COMPLETED else End.CRASHED
+        told += [Opened(0, index, 0, goal, ""), Closed(0, index, 0, end, status, reason, 0)]
+    history.extend([Recorded(k, 1, float(k), event) for k, event in enumerate(told, start=1)])
+    assert overview.summary(history, "demo")["first_error"] == {"trial": 0, "reason": "it raised"}
