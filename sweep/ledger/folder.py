@@ -272,12 +272,16 @@ class Folder:
 def free_name(root: Path, name: str) -> str:
     """Return `name`, or the first of ``name-2``, ``name-3``, … that nothing in `root` has.
 
-    Other files and folders count like sweeps, and upper and lower case are not told apart.
+    Other files and folders count like sweeps, and upper and lower case are not told apart. A name
+    that would become too long for a sweep is cut before the number.
     """
+    from sweep.spec.sections import LONGEST_NAME  # not at the top: workers read no spec
+
     taken: set[str] = set()
     with contextlib.suppress(OSError):  # the root is created, or refused, later
         taken = {path.name.lower() for path in root.iterdir()}
-    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    ends = (f"-{number}" for number in itertools.count(2))
+    numbered = (name[: LONGEST_NAME - len(end)] + end for end in ends)
     return next(one for one in itertools.chain([name], numbered) if one.lower() not in taken)
 
 

@@ -6,6 +6,8 @@ import pytest
 
 import sweep
 from sweep.cli.main import main
+from sweep.ledger.folder import free_name
+from sweep.spec.sections import check_name
 
 SPEC = """\
 trials: 2
@@ -45,3 +47,10 @@ def test_from_python_the_sweep_called_as_the_file_goes_on(tmp_path: Path) -> Non
         )
     assert found.name == "small"
     assert len(found.trials) == 3
+
+
+def test_a_long_name_is_cut_for_its_number(tmp_path: Path) -> None:
+    for name, free in (("x" * 99, "x" * 98 + "-2"), ("y" * 98, "y" * 98 + "-2")):
+        assert free_name(tmp_path, name) == name
+        (tmp_path / name).mkdir()
+        assert check_name(free_name(tmp_path, name)) == free
