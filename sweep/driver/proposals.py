@@ -135,8 +135,8 @@ class Proposer:
         parent's newest checkpoints, else from the beginning.
 
         Raises:
-            UsageError: a change is not allowed by the space, or there is no checkpoint to start
-                from.
+            UsageError: a change is not allowed by the space, or is of a parameter that would be
+                inactive, or there is no checkpoint to start from.
         """
         space, number = self.spec.space, len(history.trials)
         held = space.determining(self.fixed_keys) if from_checkpoint else ()
@@ -152,6 +152,10 @@ class Proposer:
         own = {name: canonical(space.domain_of(name), value) for name, value in changes.items()}
         searched = {**parent.searched, **own}
         _check_inside(space, searched, parent)
+        found = self._resolve_point(searched)
+        for name in changes.keys() - found.searched.keys():
+            when = " and ".join(one.describe() for one in space.parameters[name].when)
+            raise BadConfig(f"--set {name}", changes[name], f"{name} only when {when}", "remove it")
         if from_checkpoint:
             if any(replica.newest_checkpoint is None for replica in parent.replicas):
                 raise UsageError(f"trial {parent.number} has no checkpoint to start from")
@@ -159,7 +163,6 @@ class Proposer:
             return replace(
                 self._make_offspring(parent, wish, number, history.k), clone_of=parent.number
             )
-        found = self._resolve_point(searched)
         config, seeds = self._config(found.settings), self.spec.first_seeds
         return Created(number, found.searched, config, history.k, seeds, clone_of=parent.number)
 

@@ -1,15 +1,18 @@
 """Clones that begin from a checkpoint, further than those whose place they take."""
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sweep.core.errors import WorkerLost
+from sweep.core.errors import UsageError, WorkerLost
 from sweep.history.events import Closed, End, Opened, Status
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Requests, Verb
+from sweep.operations.control_client import ask
 from sweep.testing import CurvePoint, Simulation, SimulationResult
+from tests.support import sweeps
 
 SCHEDULERS: list[dict[str, Any]] = [
     {"name": "pbt", "perturbation_interval": 3},
@@ -153,3 +156,15 @@ def test_a_clone_that_is_slower_than_its_population_goes_on_when_that_has_ended(
         trials = simulation.run(on_turn=seen).history.trials
     (clone,) = [trial for trial in trials if trial.clone_of is not None]
     assert (clone.status, clone.iteration) == (Status.COMPLETED, 12)
+
+
+def test_a_change_that_a_clone_would_not_use_is_refused(tmp_path: Path) -> None:
+    space = {"lr": {"loguniform": [1e-3, 0.9]}, "g": {"choice": [1, 2]}}
+    inner = {"noise": {"uniform": [0, 1], "when": {"g": 2}}}
+    first = {"searcher": "random", "initial": [{"g": 1}], "config": {}}
+    folder = sweeps.make(tmp_path, trials=1, trackers=[], space=space | inner, **first)
+    sweeps.run(folder)
+    body = {"trials_named": [0], "from_checkpoint": False}
+    with pytest.raises(UsageError, match=r"--set noise: 0\.5 .* noise only when g is 2; remove it"):
+        ask(folder, Verb.CLONE, {**body, "settings": {"noise": 0.5}}, 0.0)
+    assert ask(folder, Verb.CLONE, {**body, "settings": {"noise": 0.5, "g": 2}}, 0.0)[0] is None
