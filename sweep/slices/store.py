@@ -675,7 +675,7 @@ def _require(url: str, sweep_id: str) -> None:
     except (RemoteFileMissing, ValueError) as error:
         why = f"it holds no {MARK}; copy this sweep's checkpoints there, or correct URL or endpoint"
         raise RemoteError(url, why) from error
-    if said.get("sweep") != sweep_id:
+    if not isinstance(said, dict) or said.get("sweep") != sweep_id:
         raise RemoteError(
             url,
             f"its {MARK} names another sweep; give the folder of this sweep with --checkpoints",

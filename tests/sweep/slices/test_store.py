@@ -485,3 +485,9 @@ def test_a_folder_on_a_disk_is_a_storage_too(tmp_path: Path) -> None:
     for saved in past.best.leader.checkpoints.values():  # type: ignore[union-attr]
         its.verify(saved)
     assert not list((tmp_path / "store").rglob(".tmp-*"))
+
+
+def test_a_mark_of_another_program_is_that_of_another_sweep(tmp_path: Path) -> None:
+    (tmp_path / stores.MARK).write_text("[1, 2]")
+    with pytest.raises(RemoteError, match=r"its sweep\.json names another sweep"):
+        stores.require(f"file://{tmp_path}")
