@@ -13,6 +13,7 @@ from typing import Any
 from sweep.core.errors import UsageError
 from sweep.operations.foreign import zoo
 from sweep.spec import foreign
+from sweep.spec.from_python import to_plain_data
 from sweep.views import formatting
 from trainables.errors import printable, shorten
 
@@ -37,13 +38,15 @@ class Converted:
     """Remarks for the user, one sentence each, such as on keys that were not converted."""
 
     def text(self, file: str) -> str:
-        """Return the spec as YAML.
+        """Return the spec as YAML, with dates as text.
 
-        Comments at its top name the original `file` and give the notes.
+        Comments at its top name the original `file` and give the notes. Raises BadConfig for a
+        value that a spec cannot have, such as infinity.
         """
         head = [f"From {file}. Every key: docs/spec.md; spaces: docs/search-space.md.", *self.notes]
         comments = [f"# {printable(line)}" for line in head]
-        return "\n".join([*comments, "", *formatting.yaml_lines(self.keys), ""])
+        plain = {key: to_plain_data(value, key) for key, value in self.keys.items()}
+        return "\n".join([*comments, "", *formatting.yaml_lines(plain), ""])
 
 
 def convert(
@@ -137,7 +140,8 @@ def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) 
         return cap
     if method != "grid":
         return TRIALS
-    sizes = [len(one["values"]) if "values" in one else TRIALS for one in parameters.values()]
+    lists = (one.get("values") for one in parameters.values())
+    sizes = (len(values) if isinstance(values, list) else TRIALS for values in lists)
     return min(math.prod(sizes), MOST_TRIALS)
 
 

@@ -120,5 +120,17 @@ def test_early_termination_that_cannot_be_read_is_reported(given: str) -> None:
     assert converted.notes[-1].startswith("Not converted: early_terminate ")
 
 
+def test_odd_values_of_a_sweep_of_wandb_are_dates_as_text_or_left_to_the_check_of_the_spec() -> (
+    None
+):
+    text = "method: grid\nparameters: {a: {values: [2026-01-02, 1]}, b: {values: 3}}\n"
+    made = conversion.convert(text, "wandb.yaml", "made")
+    assert made.keys["trials"] == 2 * conversion.TRIALS
+    assert '    values: ["2026-01-02", 1]\n' in made.text("wandb.yaml")
+    made = conversion.convert(text.replace("3", ".inf"), "wandb.yaml", "made")
+    with pytest.raises(BadConfig, match=r"^space\.b\.values: inf is not allowed"):
+        made.text("wandb.yaml")
+
+
 def test_no_early_termination_needs_no_note() -> None:
     assert "early_terminate" not in " ".join(convert_wandb("null").notes)
