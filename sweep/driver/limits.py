@@ -183,7 +183,8 @@ def check_changed_budget(history: History, budget: Mapping[str, float | None]) -
     reached, or a whole number of more than 64 bits, which the ledger does not hold. `budget` maps
     keys of the spec's budget to new limits.
     """
-    for key, value in budget.items():
+    wanted: Mapping[str, object] = budget
+    for key, value in wanted.items():
         if isinstance(value, int) and value >= 2**63:
             raise BadConfig(f"--budget {key}", value, "a number below 2**63")
     settled = budget.get("settled")

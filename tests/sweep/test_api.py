@@ -217,7 +217,8 @@ def test_numbers_of_numpy_and_paths_are_plain_data(root: Path) -> None:
 
 def test_the_rungs_of_a_plan_of_seeds_are_numbers_as_its_type_says() -> None:
     keys: Any = {**QUICK, "scheduler": "asha", "stop": {"training_iteration": 9}}
-    resolved, _ = prepare_spec(local(), {**keys, "seeds": {3: 2, np.int64(9): 3}})
+    keys["seeds"] = {3: 2, np.int64(9): 3}
+    resolved, _ = prepare_spec(local(), keys)
     assert resolved.spec.seeds == ((3.0, 2), (9.0, 3))
 
 
