@@ -26,7 +26,13 @@ from tests.support.policy_clients import (
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 from trainables.algorithms.ppo import PPO
-from trainables.envs.external import EpisodeLost, PolicyClient, PolicyServer, PolicyServerError
+from trainables.envs.external import (
+    EpisodeError,
+    EpisodeLost,
+    PolicyClient,
+    PolicyServer,
+    PolicyServerError,
+)
 from trainables.envs.external.calling import MOST_QUEUED
 from trainables.envs.external.client import LocalPolicy
 from trainables.envs.external.polled import AGENT
@@ -108,6 +114,29 @@ def test_what_a_client_says_reaches_the_trainer_as_it_was() -> None:
     assert second.logps == {episode: {AGENT: -0.5}}
     assert third.truncateds[episode] == {"__all__": True}
     assert third.terminateds[episode] == {"__all__": False}
+
+
+def test_a_client_may_log_numbers_of_numpy_and_hears_at_once_what_cannot_be_sent() -> None:
+    with serving() as (server, polled), PolicyClient(server.address) as client:
+        episode = client.start_episode()
+        client.get_action(episode, [1, 2, 3])
+        client.log_returns(episode, np.float32(0.5), {"x": np.float32(2), "at": np.arange(2)})
+        wrong: list[tuple[float, Any]] = [(np.nan, None), (1.0, {"at": object()})]
+        for reward, info in [*wrong, (1.0, {(1, 2): 3})]:
+            with pytest.raises(EpisodeError, match="no data for JSON"):
+                client.log_returns(episode, reward, info)
+        client.log_action(episode, [4, 5, 6], np.int64(1), logp=np.float32(-0.5))
+        client.end_episode(episode, [7, 8, 9])
+        wait_until(lambda: len(polled) >= 3)
+    assert polled[1].rewards[episode] == {AGENT: 0.5}
+    expected = {"training_enabled": True, "x": 2.0, "at": [0, 1]}
+    assert polled[1].infos[episode] == {AGENT: expected}
+    assert polled[1].logps == {episode: {AGENT: -0.5}}
+
+
+def test_an_address_whose_port_is_no_number_is_refused() -> None:
+    with pytest.raises(PolicyServerError, match="abc"):
+        PolicyClient("http://127.0.0.1:abc")
 
 
 def test_a_request_that_comes_again_is_answered_alike_and_counts_once() -> None:

@@ -145,8 +145,12 @@ class PolicyClient:
         parts = urllib.parse.urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise PolicyServerError(f"address {shorten(address)}; expected http://HOST:PORT")
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise PolicyServerError(f"address {shorten(address)}: {error}") from None
         kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-        self._connect = partial(kinds[parts.scheme], parts.hostname, parts.port, timeout=ANSWER_S)
+        self._connect = partial(kinds[parts.scheme], parts.hostname, port, timeout=ANSWER_S)
         self.address = address
         self.name = name or f"client-{uuid.uuid4().hex[:12]}"
         self._headers = {
@@ -242,12 +246,14 @@ class PolicyClient:
         """Add a reward of the previous action; it is sent with the episode's next request.
 
         With several agents, `reward` and `info` are dicts by agent; `multiagent_done_dict` has True
-        for those that have died. Raises EpisodeError if the episode is not running here.
+        for those that have died. Raises EpisodeError if the episode is not running here, or a value
+        cannot be sent as JSON, such as NaN; nothing is added then.
         """
         episode, before = self._require_running(episode_id), {}
         by_agent = reward if self._has_agents else {AGENT: reward}
         for agent, one in by_agent.items():
             before[agent] = episode.rewards.get(agent, 0.0) + float(one)
+        _as_json([before, info, multiagent_done_dict], episode_id)
         episode.rewards.update(before)
         episode.done.update(multiagent_done_dict or {})
         if self._has_agents:
@@ -296,7 +302,8 @@ class PolicyClient:
         `call` is its kind, such as ``get_action``; `content` are its further entries, of which None
         is left out. Except ``start`` and ``policies``, a request takes along the rewards, infos and
         deaths that were logged since the last, and an answer clears them. Raises EpisodeError if
-        the episode is not running here, EpisodeLost, which ends it here, too, or PolicyServerError.
+        the episode is not running here, or `content` cannot be sent as JSON, EpisodeLost, which
+        ends it here, too, or PolicyServerError.
         """
         episode = self._require_running(episode_id)
         request = {
@@ -311,7 +318,7 @@ class PolicyClient:
             request |= {"reward": reward, "info": episode.info}
             request |= {"done": episode.done} if episode.done else {}
         try:
-            answer = self._request("POST", "/v1/episode", json.dumps(request).encode())
+            answer = self._request("POST", "/v1/episode", _as_json(request, episode_id))
         except EpisodeLost:
             self._episodes.pop(episode_id, None)
             raise
@@ -443,3 +450,22 @@ class PolicyClient:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _as_json(content: Any, episode_id: str) -> bytes:
+    """Return the content of a request as JSON.
+
+    Numbers and arrays of numpy, as in infos, become numbers and lists.
+    Raises EpisodeError, which names the episode, for anything else that JSON lacks.
+    """
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.generic | np.ndarray):
+            return value.tolist()
+        raise TypeError(f"{shorten(value)} of type {type(value).__name__}")
+
+    try:
+        return json.dumps(content, default=plain, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        where = f"episode {shorten(episode_id)}"
+        raise EpisodeError(f"{where}: what was given is no data for JSON: {error}") from None
