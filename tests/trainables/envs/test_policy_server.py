@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,17 @@ def test_a_client_may_log_numbers_of_numpy_and_hears_at_once_what_cannot_be_sent
     expected = {"training_enabled": True, "x": 2.0, "at": [0, 1]}
     assert polled[1].infos[episode] == {AGENT: expected}
     assert polled[1].logps == {episode: {AGENT: -0.5}}
+
+
+def test_the_address_of_a_server_of_ip_version_6_is_one_for_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = PolicyServer(EnvContext({**SPACES, "host": "::1"}))
+    listening = SimpleNamespace(server_address=("::1", 9900, 0, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "_http", listening)
+        assert server.address == "http://[::1]:9900"
+        PolicyClient(server.address)
 
 
 def test_an_address_whose_port_is_no_number_is_refused() -> None:

@@ -131,8 +131,8 @@ class PolicyServer(ExternalEnv):
             raise EnvError(
                 "no address yet: a policy server listens from its trainer's first iteration on"
             )
-        host, port = self._http.server_address[:2]
-        return f"http://{host!s}:{port}"
+        host, port = str(self._http.server_address[0]), self._http.server_address[1]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def start(self) -> None:
         """Open the port and start to serve in a thread; a second call does nothing.
