@@ -72,13 +72,18 @@ class LaneWorkers(WorkerSet):
             the running episodes, ``key``, and those of `LaneTrainer.more_environment_arrays`.
         changed: called when policy, filters or these arrays have new values from outside.
         refresh: called before `held` is read, to update it from the program.
+        restored: called when a saved state replaces these arrays, before `changed`.
     """
 
     def __init__(
-        self, held: Mapping[str, Array], changed: Callable[[], None], refresh: Callable[[], None]
+        self,
+        held: Mapping[str, Array],
+        changed: Callable[[], None],
+        refresh: Callable[[], None],
+        restored: Callable[[], None],
     ) -> None:
         self.held = dict(held)
-        self._changed, self._refresh = changed, refresh
+        self._changed, self._refresh, self._restored = changed, refresh, restored
 
     def get_state(self) -> list[Any]:
         """Return a list of one state: copies of the program's newest arrays by name."""
@@ -86,9 +91,10 @@ class LaneWorkers(WorkerSet):
         return [{name: np.array(one) for name, one in self.held.items()}]
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Restore a state that `get_state` returned, and call `changed`."""
+        """Restore a state that `get_state` returned, and call `restored` and `changed`."""
         (state,) = states
         self.held = {name: np.array(state[name]) for name in self.held}
+        self._restored()
         self._changed()
 
     def sync(self, weights: Any, filters: Any) -> None:
@@ -242,7 +248,8 @@ class LaneTrainer(Trainer):
             self._is_behind = True
             self._evaluated.clear()
 
-        self._own = LaneWorkers(own, changed, self._fetch)
+        # Rounds that an interrupted iteration left are none of a restored trainer.
+        self._own = LaneWorkers(own, changed, self._fetch, self._made.clear)
         return self._own
 
     @property

@@ -215,6 +215,25 @@ def test_a_lane_whose_numbers_are_not_finite_fails_alone() -> None:
     assert_same(numbers_of(good), numbers_of(alone))
 
 
+def test_rounds_that_were_computed_before_a_restore_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer: Any = made(timesteps_per_iteration=300)
+    saved = trainer.get_state()
+    trainer._made.append((None, 2))  # the last one of an iteration that was interrupted
+    trainer.set_state(saved)
+    asked: list[Any] = []
+
+    def advance(trainers: list[Any]) -> None:
+        asked.extend(trainers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lanes, "advance", advance)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.training_step()
+    assert asked == [trainer]
+
+
 def test_schedules_follow_the_steps() -> None:
     trainer = made(lr_schedule="linear", schedule_timesteps=4 * 128)
     rates = [trainer.train()["learner"]["lr"] for _ in range(4)]
