@@ -28,6 +28,12 @@ MINARI = "minari:"
 ESTIMATORS = ("is", "wis", "simulation", "pdis", "dr")
 #: Default estimators.
 ESTIMATED = ["is", "wis"]
+#: Names of the columns that may be written.
+COLUMNS = (
+    *("obs", "new_obs", "actions", "rewards", "terminateds", "truncateds", "infos", "t"),
+    *("eps_id", "agent_index", "unroll_id", "prev_actions", "prev_rewards"),
+    *("action_logp", "action_prob", "vf_preds"),
+)
 PATH_OF_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 T = TypeVar("T")
 #: Class or function that makes a user-defined reader or writer from an `IOContext`.
@@ -69,6 +75,17 @@ def _validate_estimators(names: Any) -> Any:
     listed = isinstance(names, list | tuple)
     if not (listed and all(name in ESTIMATORS for name in names)):
         raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
+    return list(names)
+
+
+def _validate_columns(names: Any) -> Any:
+    """Return the value of ``output_compress_columns`` unchanged.
+
+    Raises ValueError if it is no list or names a column that is never written.
+    """
+    listed = isinstance(names, list | tuple)
+    if not (listed and all(name in COLUMNS for name in names)):
+        raise ValueError(f"a list of columns, each one of {', '.join(COLUMNS)}")
     return list(names)
 
 
@@ -143,7 +160,7 @@ class OfflineConfig(Section):
         description="Arguments for a writer of your own, which finds them as `output_config` in "
         "its context.",
     )
-    output_compress_columns: list[str] = Field(
+    output_compress_columns: Annotated[list[str], BeforeValidator(_validate_columns)] = Field(
         default_factory=list,
         description="Columns that are written compressed (LZ4), such as obs and new_obs of images.",
     )

@@ -14,6 +14,7 @@ from tests.support.trainers import PLAIN
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, StoredDataError
+from trainables.offline import config as settings
 from trainables.offline.batches import Columns, as_sent
 from trainables.offline.config import IOContext, OfflineConfig
 from trainables.offline.packed import unpack
@@ -28,11 +29,7 @@ COUNTING: dict[str, Any] = {
     "env_config": {"length": 5},
     "output": "logdir",
 }
-COLUMNS = {
-    *("obs", "new_obs", "actions", "rewards", "terminateds", "truncateds", "infos", "t", "eps_id"),
-    *("agent_index", "unroll_id", "prev_actions", "prev_rewards"),
-    *("action_logp", "action_prob", "vf_preds"),
-}
+COLUMNS = set(settings.COLUMNS)
 
 
 def trainer_in(folder: Path, seed: int = 7, name: str = "default", **config: Any) -> PPO:
@@ -390,6 +387,10 @@ def no_writer(context: IOContext) -> dict[str, Any]:
         ({"action_mask": "info"}, "action_mask: 'info'"),
         ({"num_workers": 2, "data_parallel": True}, "data_parallel: True"),
         ({"output": ""}, "output: ''"),
+        (
+            {"output_compress_columns": ["observations"]},
+            "output_compress_columns: ['observations']",
+        ),
     ],
 )
 def test_settings_with_which_nothing_useful_can_be_written_are_refused(
