@@ -248,8 +248,9 @@ class ReadingWorkers(WorkerSet):
         """Send weights and merged filters to sampling workers.
 
         Set the filters that count read rows to the merged ones, which are by name: the policy, or
-        ``observation`` for a single one.
+        ``observation`` for a single one. Those of policies that a restore has removed are dropped.
         """
+        self._filters = {p: f for p, f in self._filters.items() if (p or "observation") in filters}
         for pid, one in self._filters.items():
             one.sync(filters[pid or "observation"])
         super().sync(weights, filters)

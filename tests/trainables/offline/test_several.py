@@ -475,3 +475,18 @@ def test_a_policy_of_which_batches_are_read_stays(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"policy_id: 'ones' .*no policy while input is read"):
         trainer.remove_policy("ones", policy_mapping_fn={"left": "others"})
     trainer.stop()
+
+
+def test_a_restore_may_remove_a_policy_of_which_batches_were_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "data", WHOLE, as_line(third=columns_of(2)))
+    one_line = {"num_envs_per_worker": 1, "rollout_fragment_length": 1, "train_batch_size": 1}
+    config = {**CHOOSING, "input_evaluation": [], **one_line, "input": str(path)}
+    trainer: Any = made(tmp_path, BC, **config)
+    saved = trainer.get_state()
+    before = run(trainer, 1)
+    mapping = {"left": "ones", "right": "others", "brief": "third"}
+    trainer.add_policy("third", policy_mapping_fn=mapping)
+    run(trainer, 1)
+    trainer.set_state(saved)
+    assert run(trainer, 1) == before
+    trainer.stop()
