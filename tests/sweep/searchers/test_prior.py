@@ -130,6 +130,18 @@ def test_the_best_third_of_an_earlier_sweep_is_proposed_again() -> None:
     assert {point.searched["x"] for point in again} == {1, 2, 3}
 
 
+@pytest.mark.parametrize("value", ["auto", [0.1, 0.01], 0.0])
+def test_a_value_of_an_earlier_sweep_that_is_none_here_says_nothing(value: Any) -> None:
+    """There it was fixed to a text, a schedule or 0; here it is searched on a log scale."""
+    space = Space.parse({"lr": {"loguniform": [1e-4, 0.1]}, "gamma": {"uniform": [0.9, 1.0]}})
+    found = [{"lr": value, "gamma": 0.95}, {"lr": value, "gamma": 0.91}]
+    trials = tuple(RankedSettings(n, n + 1, settings) for n, settings in enumerate(found))
+    prior = SweepsPrior((EarlierSweep("earlier", 2, trials),), space)
+    proposals = [space.pin({"lr": lr, "gamma": 0.95}).draw(0) for lr in (1e-3, 1e-2)]
+    assert len({*prior.expected(proposals).tolist()}) == 1
+    assert prior.describe(proposals[0]).startswith("in earlier sweeps")
+
+
 def test_proposals_of_a_prior_are_equal_over_kills() -> None:
     check_kills({**SPEC, "trials": 8}, lambda at: as_the_prior_says(at.config), 2)
 

@@ -50,10 +50,13 @@ class Model:
     ) -> None:
         """Select the columns that the sweep shares with the games.
 
+        Columns whose coordinate is unknown in every game are left out.
+
         Args:
             has: dotted names of all settings that the sweep searches or fixes.
         """
-        shared = [place for place, column in enumerate(columns) if column.key in has]
+        known = ~np.isnan(np.concatenate([game.points for game in games])).all(axis=0)
+        shared = [place for place, one in enumerate(columns) if one.key in has and known[place]]
         self.columns = [columns[place] for place in shared]
         self.games = games
         points = [game.points[:, shared] for game in games]
