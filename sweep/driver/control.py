@@ -165,7 +165,9 @@ class RequestHandler:
         made = self.proposer.clone(
             self.history, parent, body.get("settings", {}), body.get("from_checkpoint", False)
         )
-        text = f"trial {made.trial} is a clone of {number}; it runs in the next free slot"
+        searches = self.history.final_evaluation is None
+        when = "in the next free slot" if searches else "when `sweep resume` continues the search"
+        text = f"trial {made.trial} is a clone of {number}; it runs {when}"
         return Response(Answer(True, text, (made.trial,)), (made, *reopening_moves(self.history)))
 
     def suggest(self, request: Request) -> Response:

@@ -119,6 +119,11 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
         ),
         (lambda past: past.suspended and not past.test_replicas(Status.RUNNING), Verb.UNPAUSE, {}),
         (lambda past: past.test_replicas(*Status)[0].iteration == 4, Verb.SET, {"jobs": 3}),
+        (
+            lambda past: past.test_replicas(*Status)[0].iteration == 5,
+            Verb.CLONE,
+            {"trials_named": [0]},
+        ),
         (lambda past: past.test_replicas(*Status)[0].iteration == 6, Verb.STOP, {}),
     ]
     states = []
@@ -131,11 +136,12 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
                 control_client.ask(folder, *wishes.pop(0)[1:], patience_s=0.0)
 
         assert FinalEvaluator(parts, watch).run() == "stopped"
-    assert states == ["testing", "paused", "testing", "testing"]
+    assert states == ["testing", "paused", "testing", "testing", "testing"]
     with closing(Requests(folder.ledger)) as requests:
-        answers = [requests.answer_to(number) for number in range(1, 5)]
+        answers = [requests.answer_to(number) for number in range(1, 6)]
     told = [answer.text for answer in answers if answer is not None and answer.granted]
-    assert len(told) == 4
+    assert len(told) == 5
+    assert told[3].endswith("; it runs when `sweep resume` continues the search")
     assert told[-1] == "slices save and end; continue with `sweep best --test-seeds`"
     assert [test.status for test in sweeps.history(folder).test_replicas(*Status)] == [
         Status.PAUSED
