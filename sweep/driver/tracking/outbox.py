@@ -154,7 +154,7 @@ class _Sender(threading.Thread):
                 continue
             failures = 0
             if finishing:
-                self.sent_all = True
+                self.sent_all = not self._given_up.is_set()  # else it may have stopped half way
                 break
             self._news.wait()
             self._finishing.wait(GATHER_S)

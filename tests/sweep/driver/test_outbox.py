@@ -140,6 +140,24 @@ def test_large_backlogs_are_handed_over_in_batches(
     assert tracker.received == numbers(told)
 
 
+def test_a_tracker_that_is_given_up_between_two_batches_does_not_count_as_complete(
+    told: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "BATCH", 4)
+
+    class Slow(Collector):
+        def publish(self, records: Sequence[Recorded]) -> None:
+            super().publish(records)
+            sender.give_up()
+
+    tracker = Slow()
+    sender = outbox._Sender(told.ledger.path, "it", tracker, lambda _text: None, None)
+    sender.finish()
+    sender.run()
+    assert tracker.received == numbers(told)[:4]
+    assert not sender.sent_all
+
+
 # ---- failures -----------------------------------------------------------------------------------
 
 
