@@ -28,27 +28,27 @@ INTRODUCTION = """\
 
 This page lists every key of a sweep's YAML file with its default. The file is YAML 1.2 (`1e-5` is
 a number, `on` is text). Times are in seconds. Paths into results use `/`, and paths into settings
-use dots. An unknown key is an error that names the closest known key. All mistakes of a file are
-reported at once, in the order of the file and one per line, before anything is written. Names of
-results that a built-in trainer never reports are mistakes too; for other trainables, sweep checks
+use dots. An unknown key is an error that names the closest known key. All mistakes in a file are
+reported at once, one per line and in the order of the file, before anything is written. Names of
+results that a built-in trainer never reports are also mistakes; for other trainables, sweep checks
 names of results against the first result.
 
-Two words occur in many rows. A *slice* is a stretch of a trial's training without a break, after
+The tables use two special words. A *slice* is an uninterrupted part of a trial's training, after
 which the trial is saved. A *level* is an amount of training at which a scheduler compares trials;
 the levels of successive halving are called *rungs*.
 
-Trainables, schedulers, searchers, pools, trackers, environments and filters are named by a
-built-in name, by a path `package.module:Name`, or by an entry point of an installed package
+Trainables, schedulers, searchers, pools, trackers, environments and filters are given as a
+built-in name, a path `package.module:Name`, or an entry point of an installed package
 ([CONTRIBUTING.md](../CONTRIBUTING.md#adding-a-part) lists the groups of entry points). Every
-process of the sweep looks for the module of a path first among the installed packages, then in the
-folder of the spec file, and then in the folder where the sweep was started.
+process of the sweep looks for the module of such a path first among the installed packages, then
+in the folder of the spec file, and then in the folder where the sweep was started.
 
 Editors with a YAML language server (VS Code's YAML extension, Neovim, Helix, Emacs, JetBrains)
-complete and check a spec by its JSON Schema. `sweep init` writes this schema next to the spec, and
-begins the spec with `# yaml-language-server: $schema=sweep.schema.json`. `sweep schema >
-sweep.schema.json` writes the schema next to an existing spec and renews it after an update. The
-schema has the options of all installed plugins and the settings of all installed trainables, and
-needs no network. A spec that the schema refuses cannot work; `sweep validate` checks much more.
+complete and check a spec with its JSON Schema. `sweep init` writes this schema next to the spec,
+and begins the spec with `# yaml-language-server: $schema=sweep.schema.json`. For an existing spec,
+or after an update, run `sweep schema > sweep.schema.json` in the spec's folder. The schema
+contains the options of all installed plugins and the settings of all installed trainables, and
+needs no network. A spec that violates the schema cannot work; `sweep validate` checks much more.
 
 ## The sweep
 """
@@ -62,23 +62,23 @@ Each key of `space` is a setting of the trainable; dots reach into nested settin
 | syntax | meaning |
 | --- | --- |
 | `lr: {uniform: [0.1, 0.9]}` | a float in the range |
-| `lr: {uniform: [0.1, 0.9], step: 0.1}` | one of 0.1, 0.2, … 0.9 |
+| `lr: {uniform: [0.1, 0.9], step: 0.1}` | one of 0.1, 0.2, …, 0.9 |
 | `lr: {loguniform: [1e-5, 1e-2]}` | a float, uniform on a log scale |
-| `n: {randint: [1, 20]}` | an integer, both ends included; `step` as above |
+| `n: {randint: [1, 20]}` | an integer, both ends included; optional `step` |
 | `n: {lograndint: [16, 1024]}` | an integer, uniform on a log scale |
-| `std: {normal: [0, 0.1]}` | mean 0, deviation 0.1; also `lognormal`; optional `bounds`, `step` |
+| `std: {normal: [0, 0.1]}` | mean 0, standard deviation 0.1; also `lognormal`; `bounds`, `step` |
 | `net: {choice: [[64, 64], [128, 128]]}` | one of these values, of any type; optional `weights` |
 | `size: {ordinal: [small, medium, large]}` | one of these values, ordered |
 | `env: {grid: [CartPole-v1, Acrobot-v1]}` | trials take these values in turn |
 | `env: CartPole-v1` | a constant |
 | `lam: {value: "1 - _gap"}` | computed from other parameters |
 | `clip: {uniform: [5, 20], when: {filter: Mean}}` | exists only if `filter` is `Mean` |
-| `_gap: {loguniform: [0.01, 0.3]}` | leading `_`: for expressions only, not a setting |
+| `_gap: {loguniform: [0.01, 0.3]}` | leading `_`: used only in expressions, not a setting |
 """
 
 TRAINERS = """\
-Keys of `config` and `space` with every built-in trainer. The defaults are those of `ppo`; where
-another trainer differs, its section below lists the key again.
+These keys are allowed in `config` and `space` with every built-in trainer. The defaults are those
+of `ppo`; if another trainer's default differs, that trainer's section lists the key again.
 """
 
 

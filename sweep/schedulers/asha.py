@@ -76,8 +76,8 @@ class Options(RungOptions):
     finish_best: int = Field(
         0,
         ge=0,
-        description="With type: promotion: number of best trials that are trained up to the top "
-        "rung at the end even if they were not promoted.",
+        description="With type promotion: number of best trials that are trained to the top rung "
+        "at the end of the sweep even if they were not promoted.",
     )
 
 

@@ -21,19 +21,19 @@ class Options(PrunerOptions):
     patience: int = Field(
         3,
         ge=0,
-        description="Number of comparisons; the best score of the newest patience + 1 comparisons "
-        "is compared with the best one before them.",
+        description="Number of comparisons: the best score of the newest patience + 1 comparisons "
+        "is compared with the best score of all earlier ones.",
     )
     min_delta: float = Field(
         0.0,
         ge=0,
-        description="Tolerance; a trial is stopped if the newer of these scores is worse than the "
-        "earlier one by more than this.",
+        description="Tolerance: a trial is stopped if the newer of these two scores is worse than "
+        "the earlier one by more than this.",
     )
     wrapped: dict[str, Any] | None = Field(
         None,
-        description="Another pruner, {pruner: MedianPruner, …}, which must also stop the trial; "
-        "null: none.",
+        description="Second pruner with its arguments, {pruner: MedianPruner, …}, which must "
+        "agree to stop the trial; null: none.",
     )
 
 

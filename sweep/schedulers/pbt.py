@@ -30,7 +30,7 @@ class Options(PopulationOptions):
     perturbation_factors: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = Field(
         (1.2, 0.8),
         description="Factors of a perturbation: a number is multiplied by one of them, chosen at "
-        "random; a choice becomes the one before or after it in the list.",
+        "random; the value of a choice is replaced with the one before or after it in the spec.",
     )
 
 

@@ -15,7 +15,7 @@ class Options(StartupOptions):
     """Options of percentile pruning: the percentage that continues."""
 
     percentile: float = Field(
-        25.0, ge=0, le=100, description="Percentage of the trials, the best ones, that continue."
+        25.0, ge=0, le=100, description="Percentage of trials that continue: the best ones."
     )
 
 

@@ -21,7 +21,9 @@ class Options(PrunerOptions):
         description="Upper bound; a trial with a value above it is stopped. null: no upper bound.",
     )
     n_warmup_steps: int = Field(
-        0, ge=0, description="Training before which no trial is stopped, in units of time_attr."
+        0,
+        ge=0,
+        description="Amount of training before which no trial is stopped, in units of time_attr.",
     )
 
 

@@ -18,12 +18,12 @@ class Options(PrunerOptions):
         0.1,
         ge=0,
         le=1,
-        description="Significance level; a trial is stopped if the p-value of the test is lower.",
+        description="Significance level; a trial is stopped if the test's p-value is lower.",
     )
     n_startup_steps: int = Field(
         2,
         ge=0,
-        description="Number of levels, at least 2, at which a trial and the best one must both "
+        description="Number of levels, at least 2, at which a trial and the best trial must both "
         "have values before they are compared.",
     )
 

@@ -46,7 +46,7 @@ class SearcherOptions(settings.Settings):
         ge=0,
         le=1,
         description="Maximum fraction of trials that take settings given by `sweep suggest`. 1: "
-        "the next trials take all that wait; 0: suggestions are refused.",
+        "the next trials take all waiting suggestions; 0: suggestions are refused.",
     )
 
     def most_suggested(self, trials: int) -> int:

@@ -39,9 +39,9 @@ class Options(PriorOptions):
     min_points: int | None = Field(
         None,
         ge=2,
-        description="Minimum number of trials for the density of good settings, and for that of "
-        "bad ones; the highest rung with at least 2 trials more is modelled. null: number of "
-        "searched parameters + 1.",
+        description="Minimum number of trials for each of the two densities, that of good "
+        "settings and that of bad ones. The highest rung with at least 2 more trials than this is "
+        "modelled. null: number of searched parameters + 1.",
     )
     top_fraction: float = Field(
         0.15, gt=0, lt=1, description="Fraction of the modelled rung's trials that count as good."
@@ -55,7 +55,7 @@ class Options(PriorOptions):
     bandwidth_factor: float = Field(
         3.0,
         gt=0,
-        description="Factor by which candidates are drawn more widely than the density of the "
+        description="Factor by which the distribution of candidates is wider than the density of "
         "good settings.",
     )
 

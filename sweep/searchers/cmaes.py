@@ -41,7 +41,9 @@ class Options(SearcherOptions):
         "range.",
     )
     lr_adapt: bool = Field(
-        False, description="Adapt the learning rate, which is then lower if scores are noisy."
+        False,
+        description="Adapt the learning rate of CMA-ES to noise: the noisier the scores, "
+        "the lower it is.",
     )
 
 

@@ -49,8 +49,8 @@ class Options(PriorOptions):
         ge=50,
         description="Maximum number of finished trials to which the Gaussian process is fitted: "
         "half of them the best, a quarter the newest, and a quarter spread evenly over the "
-        "others; running trials are added. null: all trials, and the time of a fit grows with the "
-        "cube of their number.",
+        "others; running trials are added. null: all trials; the time for a fit then grows with "
+        "the cube of their number.",
     )
 
 

@@ -47,7 +47,7 @@ class Options(PriorOptions):
     )
     constant_liar: bool = Field(
         True,
-        description="Count the settings of running trials as bad, so that similar ones are not "
+        description="Count the settings of running trials as bad, so similar settings are not "
         "proposed at the same time.",
     )
     random_fraction: float | None = Field(
@@ -55,13 +55,14 @@ class Options(PriorOptions):
         ge=0,
         le=1,
         description="Fraction of proposals that are drawn at random. null: 0.85 with a scheduler "
-        "that has rungs, because similar proposals would take all places at the next rung; else 0.",
+        "that has rungs, where similar proposals would otherwise take all places at the next "
+        "rung; 0 with other schedulers.",
     )
     window: int | None = Field(
         200,
         ge=50,
         description="Maximum number of trials that are modelled: the best tenth (at most 25) and "
-        "the newest others; with several objectives, the newest only. null: all trials, so each "
+        "the newest others; with several objectives, only the newest. null: all trials, so each "
         "proposal takes longer than the one before.",
     )
 

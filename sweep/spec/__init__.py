@@ -162,33 +162,34 @@ class SweepSpec(Settings):
     trials: int = Field(
         ge=1,
         le=MOST_TRIALS,
-        description="Number of trials, without the offspring that pbt and pb2 add.",
+        description="Number of trials, not counting the offspring that pbt and pb2 add.",
     )
     trainable: Annotated[str, AfterValidator(_check_trainable), _text(_TRAINABLE.pattern)] = Field(
-        description="Trainer, class or function that is trained: a built-in name such as ppo, "
-        "package.module:Name, or an entry point trainables.algorithms of an installed package."
+        description="Trainer, class or function that does the training: a built-in name such as "
+        "ppo, package.module:Name, or an installed package's entry point in the group "
+        "trainables.algorithms."
     )
     metric: Annotated[ResultPath, BeforeValidator(check_single)] = Field(
-        description="Name of the result by which trials are compared. Optional for an objective "
-        "of Optuna, whose result is called value."
+        description="Name of the result by which trials are compared. Optional for an Optuna "
+        "objective, whose result is called value."
     )
     mode: Mode = Field(
         description="Direction of the metric: max if more is better, min if less is better."
     )
     score: ScoreField = Field(
         Score(),
-        description="Score of a trial, from its learning curve of the metric: last (the last "
+        description="Score of a trial, computed from the values of its metric: last (the last "
         "value), best, area (the mean of all values) or {mean_last: 10} (the mean of the last 10).",
     )
     objectives: dict[ResultPath, Mode] = Field(
         default_factory=dict,
         description="Further objectives: result → min or max. asha, hyperband and bohb then rank "
-        "trials at rungs by Pareto fronts; other schedulers compare the metric alone.",
+        "trials at rungs by Pareto fronts; other schedulers compare only the metric.",
     )
     constraints: dict[ResultPath, LimitText] = Field(
         default_factory=dict,
         description='Result → limit such as "<= 2"; a trial that violates a limit ranks behind '
-        "all that violate none.",
+        "all trials that violate none.",
     )
     config: dict[str, Any] = Field(
         default_factory=dict,
@@ -196,23 +197,23 @@ class SweepSpec(Settings):
     )
     forbid: ForbidField = Field(
         (),
-        description="Combinations of settings that are never tried: conditions or expressions "
-        "(docs/search-space.md).",
+        description="Combinations of settings that are never tried, given as conditions or "
+        "expressions (docs/search-space.md).",
     )
     space: SpaceField = Field(
-        description="Searched, derived and fixed settings, by dotted name. The suggest_… calls of "
-        "an objective of Optuna add those that are missing here."
+        description="Searched, derived and fixed settings, by dotted name. An Optuna objective's "
+        "suggest_… calls add settings that are missing here."
     )
     initial: InitialField = Field(
         (),
-        description="Settings of the first trials; the searcher completes them.",
+        description="Settings of the first trials; the searcher chooses those that are left out.",
     )
     stop: StopField = Field(
         default_factory=Stop,
-        description="Result → value. A trial ends when the result is at least the value, or at "
-        'most the value if it is written {"<=": value} or if the result is the metric or an '
-        "objective with mode min. plateau: {patience: 20} ends a trial whose metric no longer "
-        "improves; further keys: min_delta, grace, metric, mode.",
+        description="Result → value. A trial ends when the result is at least the value. It ends "
+        'at or below the value if that is written {"<=": value}, or if the result is a metric or '
+        "objective to be minimized. plateau: {patience: 20} ends a trial whose metric no longer "
+        "improves; its other keys are min_delta, grace, metric and mode.",
     )
     budget: Budget = Field(
         Budget(), description="Limits that end the sweep before all its trials end."
@@ -226,16 +227,16 @@ class SweepSpec(Settings):
     seeds: SeedsField | None = Field(
         None,
         description="Number of seeds under which each setting is trained. With asha, hyperband "
-        "and bohb also auto, which adds seeds to the best trials at the top rung (3 seeds, then 6 "
-        "for the best of these), or a plan, rung → seeds, such as {15000: 3, 45000: 6}. null: "
-        "auto with asha for trainers, unless type is stopping, there is one rung, or aggregate is "
-        "worst or lower_bound; else 1.",
+        "and bohb it can also be auto, which adds seeds to the best trials at the top rung (3 "
+        "seeds, then 6 for the best of these), or a plan, rung → seeds, such as {15000: 3, 45000: "
+        "6}. null: 1, except for trainers with asha: they use auto unless the scheduler's type is "
+        "stopping, there is only one rung, or aggregate is worst or lower_bound.",
     )
     aggregate: AggregateField = Field(
         Aggregate(),
-        description="Score of a trial with several seeds, from their scores: mean, iqm "
-        "(interquartile mean), median, worst or {lower_bound: 0.9} (of the mean, with 90 % "
-        "confidence).",
+        description="Score of a trial with several seeds, computed from the seeds' scores: mean, "
+        "iqm (interquartile mean), median, worst or {lower_bound: 0.9} (the mean's lower bound "
+        "with 90 % confidence).",
     )
     checkpoint: CheckpointPolicy = Field(
         CheckpointPolicy(), description="Rules for writing and keeping checkpoints."
@@ -253,8 +254,9 @@ class SweepSpec(Settings):
     )
     deterministic: Deterministic | None = Field(
         None,
-        description="Let the scheduler decide after whole batches of slices, which makes results "
-        "independent of timing and of the number of trials at once; null: after each slice.",
+        description="Let the scheduler decide only after whole batches of slices, so results "
+        "depend neither on timing nor on the number of concurrent trials; null: it decides after "
+        "each slice.",
     )
     trackers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_trackers)] = (
         Field(

@@ -221,8 +221,9 @@ class CheckpointPolicy(Settings):
     every: int | None = Field(
         None,
         ge=1,
-        description="Iterations between two checkpoints, apart from those of a new best value and "
-        "of a slice's end; null: at least 0.5 s, or 1 iteration with keep_best above 1.",
+        description="Number of iterations between two checkpoints; further ones are written at a "
+        "new best value and at a slice's end. null: checkpoints are at least 0.5 s apart, or 1 "
+        "iteration apart with keep_best above 1.",
     )
     keep_last: int = Field(
         2,
@@ -240,7 +241,7 @@ class CheckpointPolicy(Settings):
     cache: Annotated[int, BeforeValidator(_read_size), WithJsonSchema(_SIZE_SCHEMA)] = Field(
         10 * 10**9,
         description="With --checkpoints: maximum size of the copies that stay on the local disk, "
-        "in bytes or such as 10GB.",
+        "in bytes or as text such as 10GB.",
     )
 
 
@@ -266,8 +267,8 @@ class Machine(Settings):
     cpu: int | None = Field(
         None,
         ge=1,
-        description="Processor cores that trials share; null: those of the machine, which a "
-        "larger --jobs may overbook.",
+        description="Processor cores that trials share; null: those of the machine, which trials "
+        "may overbook with a large --jobs.",
     )
     gpu: int | None = Field(
         None, ge=0, description="GPUs that trials share; null: those visible to CUDA."
@@ -293,8 +294,9 @@ class Limits(Settings):
     max_failures: int = Field(
         3,
         ge=0,
-        description="Maximum number of retries of a trial: consecutive ones after its process "
-        "died, and all after exceptions. An iteration that raises twice ends the trial.",
+        description="Maximum number of retries of a trial. Retries after exceptions all count; "
+        "those after the death of its process count only if they are consecutive. An iteration "
+        "that raises an exception twice ends the trial.",
     )
     trial_s: float | None = Field(
         None,
@@ -309,8 +311,8 @@ class Limits(Settings):
     trial_log: Annotated[int | None, BeforeValidator(_read_size), _OPTIONAL_SIZE] = Field(
         20 * 10**6,
         ge=1000,
-        description="Size in bytes, or such as 20MB, at which a trial's log is rotated, with one "
-        "older part kept; null: never.",
+        description="Size at which a trial's log is rotated, in bytes or as text such as 20MB; "
+        "one older part is kept. null: no rotation.",
     )
     no_progress_s: float | None = Field(
         None,
@@ -321,13 +323,13 @@ class Limits(Settings):
     no_answer_s: float | None = Field(
         60.0,
         gt=0,
-        description="Seconds after which the trial of a worker that does not respond is retried "
-        "by another; null: no limit.",
+        description="Seconds without a response from a worker after which another one retries its "
+        "trial; null: no limit.",
     )
     not_finite: Literal["continue", "prune", "fail"] = Field(
         "continue",
-        description="Reaction to a metric that is NaN or infinite: continue, prune (the trial "
-        "ends as PRUNED) or fail (as FAILED).",
+        description="Reaction to a metric that is NaN or infinite: continue, prune (end the trial "
+        "as PRUNED) or fail (end it as FAILED).",
     )
     fail_fast: Annotated[
         int | None,
@@ -338,8 +340,8 @@ class Limits(Settings):
     ] = Field(
         3,
         ge=1,
-        description="Number of first trials that must all fail with the same error to end the "
-        "sweep; true: 1; null or false: never end it.",
+        description="Number n: the sweep ends if its first n trials all fail with the same error. "
+        "true: 1; null or false: no such end.",
     )
     max_concurrent: int | None = Field(
         None,
@@ -366,19 +368,23 @@ class Budget(Settings):
     time_s: float | None = Field(
         None,
         gt=0,
-        description="Seconds that the sweep runs, summed over restarts.",
+        description="Running time in seconds after which the sweep ends, summed over restarts.",
     )
     cpu_hours: float | None = Field(
         None,
         gt=0,
-        description="Hours of training, summed over all trials and multiplied by resources.cpu.",
+        description="Hours of training after which the sweep ends, summed over all trials and "
+        "multiplied by resources.cpu.",
     )
     timesteps: float | None = Field(
-        None, gt=0, description="Environment steps, summed over all trials."
+        None,
+        gt=0,
+        description="Number of environment steps after which the sweep ends, summed "
+        "over all trials.",
     )
     target: float | None = Field(
         None,
-        description="Score at which the sweep ends, reached by a trial within the constraints.",
+        description="Score at which the sweep ends if a trial within the constraints reaches it.",
     )
     patience: int | None = Field(
         None,
@@ -390,9 +396,9 @@ class Budget(Settings):
         None,
         gt=0,
         lt=1,
-        description="The sweep ends when doubling the training so far is expected to improve the "
-        "best trial's score by less than this fraction of its distance from a poor setting's "
-        "score (docs/control.md#in-the-spec).",
+        description="Fraction of the difference between a poor setting's score and the best "
+        "trial's. The sweep ends when doubling the training so far is expected to improve the "
+        "best score by less than this fraction (docs/control.md#in-the-spec).",
     )
     min_delta: float = Field(
         0.0, ge=0, description="With patience: improvement above which a score is a new best."

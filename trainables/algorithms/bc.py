@@ -36,10 +36,10 @@ class Config(TrainerConfig):
     num_sgd_iter: int = Field(
         default=1,
         gt=0,
-        description="Number of passes over the rows of an iteration. Usually 1 to 10.",
+        description="Number of passes over each iteration's rows. Usually 1 to 10.",
     )
     sgd_minibatch_size: int = Field(
-        default=128, gt=0, description="Number of rows of a gradient step. Usually 32 to 512."
+        default=128, gt=0, description="Number of rows in a gradient step. Usually 32 to 512."
     )
     entropy_coeff: float = Field(
         default=0.0,

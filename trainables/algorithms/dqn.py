@@ -69,30 +69,31 @@ class Config(TrainerConfig):
     )
     double_q: bool = Field(
         default=True,
-        description="Double Q-learning: the learned network selects the next choice and the "
-        "target network values it, which reduces overestimation.",
+        description="Double Q-learning: the learned network selects the next action and the "
+        "target network evaluates it, which reduces overestimation.",
     )
     dueling: bool = Field(
         default=False,
         description="Two heads of the network: the value of a state, and the advantage of each "
-        "choice.",
+        "action.",
     )
     n_step: int = Field(
         default=3,
         gt=0,
-        description="Number of environment steps whose rewards are summed in a target before a "
-        "value is used; larger numbers propagate rewards faster but less exactly. Usually 1 to 5.",
+        description="Number of environment steps whose rewards are summed in a target before the "
+        "value estimate is added; larger numbers propagate rewards faster but less exactly. "
+        "Usually 1 to 5.",
     )
     noisy: bool = Field(
         default=False,
-        description="Explore by noise on the weights whose size is learned (noisy networks), "
+        description="Explore with noise on the weights, whose scale is learned (noisy networks), "
         "instead of epsilon-greedily.",
     )
     sigma0: float = Field(
         default=0.5,
         gt=0,
-        description="With noisy: initial standard deviation of the noise on a weight, times the "
-        "square root of the layer's number of inputs.",
+        description="With noisy: initial scale of the noise. A weight's standard deviation is "
+        "this scale divided by the square root of its layer's number of inputs.",
     )
     num_atoms: int = Field(
         default=1,
@@ -117,8 +118,8 @@ class Config(TrainerConfig):
         default=0.0,
         ge=0,
         description="Weight of the conservative penalty (CQL, Kumar et al. 2020) for stored "
-        "experience, which lowers the values of choices that do not occur in the files; 0: no "
-        "penalty. Usually 0.5 to 5.",
+        "experience. The penalty lowers the values of actions that do not occur in the files; 0: "
+        "no penalty. Usually 0.5 to 5.",
     )
     grad_clip: float | None = Field(
         default=10.0,
@@ -127,9 +128,9 @@ class Config(TrainerConfig):
     )
     learner: Literal["auto", "fused", "torch"] = Field(
         default="auto",
-        description="Implementation of the gradients: torch; fused, the same in numpy, several "
-        "times as fast for small networks; auto: fused for perceptrons on the CPU that are "
-        "neither dueling nor noisy nor distributional and have no cql_alpha, otherwise torch.",
+        description="Implementation of the gradients: torch; fused, in numpy, several times as "
+        "fast for small networks. auto: torch, except for MLPs on the CPU with default settings "
+        "of dueling, noisy, num_atoms and cql_alpha; these use fused.",
     )
     lanes: Lanes = None
 

@@ -39,7 +39,7 @@ class Config(PolicyGradientConfig):
         default=1.0,
         ge=0,
         le=1,
-        description="λ of V-trace, the decay per step back. Usually 0.9 to 1 (as published).",
+        description="λ of V-trace, the decay per step back. Usually 0.9 to 1; 1 as published.",
     )
     rho_bar: float | None = Field(
         default=1.0,
@@ -52,8 +52,8 @@ class Config(PolicyGradientConfig):
         default=1.0,
         gt=0,
         description="Upper bound of the importance weight with which a temporal difference is "
-        "traced back, at most rho_bar; it changes the speed of learning, not the values. null: no "
-        "bound. Usually 0.5 to 1.",
+        "traced back; it must not exceed rho_bar. It changes the speed of learning, not the "
+        "values that are learned. null: no bound. Usually 0.5 to 1.",
     )
     pg_rho_bar: float | None = Field(
         default=1.0,

@@ -59,7 +59,7 @@ class Config(ActorCriticConfig):
     vf_clip_param: float | None = Field(
         default=None,
         gt=0,
-        description="Maximum change of a value prediction in one iteration; null: no clipping.",
+        description="Maximum change in a value prediction in one iteration; null: no clipping.",
     )
     num_sgd_iter: int = Field(default=10, gt=0, description="Number of epochs over each batch.")
     sgd_minibatch_size: int | None = Field(
@@ -71,8 +71,8 @@ class Config(ActorCriticConfig):
     target_kl: float | None = Field(
         default=None,
         gt=0,
-        description="Mean KL divergence of an epoch after which the other epochs over the batch "
-        "are skipped; null: no limit.",
+        description="Mean KL divergence of an epoch above which the remaining epochs over the "
+        "batch are skipped; null: no limit.",
     )
 
     lanes: Lanes = None

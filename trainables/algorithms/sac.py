@@ -64,8 +64,9 @@ class Config(OffPolicyConfig):
     )
     target_entropy: float | None = Field(
         default=None,
-        description="Target entropy of an action, in nats, with its numbers scaled to (-1, 1); "
-        "null: -1 for each number of the action; for choices, half of their maximum entropy.",
+        description="Target entropy of an action, in nats, with its numbers scaled to (-1, 1). "
+        "null: -1 for each number of the action; for discrete actions, half of the maximum "
+        "entropy.",
     )
 
     @property

@@ -57,8 +57,8 @@ class Config(OffPolicyConfig):
     target_noise_clip: float = Field(
         default=0.5,
         ge=0,
-        description="Maximum absolute value of this noise, as a fraction of half the action's "
-        "range. Usually 0.3 to 0.6.",
+        description="Maximum absolute value of the noise on the action in targets, as a fraction "
+        "of half the action's range. Usually 0.3 to 0.6.",
     )
 
     @property

@@ -117,12 +117,14 @@ class LocalThreadCounts(ThreadCounts):
     intra_op_parallelism_threads: int | None = Field(
         default=None,
         gt=0,
-        description="As in tf_session_args, for the trainer's own process alone; null: the same.",
+        description="As in tf_session_args, but only for the trainer's own process; null: the "
+        "value in tf_session_args.",
     )
     inter_op_parallelism_threads: int | None = Field(
         default=None,
         gt=0,
-        description="As in tf_session_args, for the trainer's own process alone; null: the same.",
+        description="As in tf_session_args, but only for the trainer's own process; null: the "
+        "value in tf_session_args.",
     )
 
 
@@ -150,7 +152,7 @@ class ResourcesConfig(Section):
     )
     custom_resources_per_worker: Annotated[dict[str, float], AfterValidator(_check_empty)] = Field(
         default_factory=dict,
-        description="Accepted only as {}, since no custom resources are provided.",
+        description="Must be {}, since no custom resources are provided.",
     )
     memory: int = Field(
         default=0,
@@ -165,11 +167,11 @@ class ResourcesConfig(Section):
         "fails; 0: no limit.",
     )
     object_store_memory: Annotated[int, AfterValidator(_check_zero)] = Field(
-        default=0, description="Accepted only as 0, since there is no object store."
+        default=0, description="Must be 0, since there is no object store."
     )
     object_store_memory_per_worker: Annotated[int, AfterValidator(_check_zero)] = Field(
         default=0,
-        description="Accepted only as 0, since there is no object store.",
+        description="Must be 0, since there is no object store.",
     )
     tf_session_args: ThreadCounts = Field(
         default=ThreadCounts(),

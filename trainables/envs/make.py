@@ -105,10 +105,11 @@ class EnvironmentConfig(Section):
     """Settings of the environment."""
 
     env: Annotated[str, BeforeValidator(registry.to_name)] = Field(
-        description="Registered id, package.module:Name of a class or callable, or an entry point "
-        "trainables.envs of an installed package; in Python also the class or function itself. "
-        "Environments in JAX: jax:CartPole-v1, jax:package.module:Class, gymnax:Breakout-MinAtar, "
-        "brax:ant, playground:CheetahRun (docs/stack.md#environments-of-your-own)."
+        description="Registered id, package.module:Name of a class or callable, or an installed "
+        "package's entry point in the group trainables.envs; in Python also the class or function "
+        "itself. Environments in JAX: jax:CartPole-v1, jax:package.module:Class, "
+        "gymnax:Breakout-MinAtar, brax:ant, playground:CheetahRun "
+        "(docs/stack.md#environments-of-your-own)."
     )
     env_config: dict[str, Any] = Field(
         default_factory=dict,
@@ -117,28 +118,30 @@ class EnvironmentConfig(Section):
     )
     native_vector_env: bool | Literal["auto"] = Field(
         default="auto",
-        description="Step all environments of a worker as one native vector environment, if there "
-        "is one (CartPole-v1): faster, but with other random numbers than separate environments. "
-        f"auto: for {MANY_ENVS} environments or more, unless another setting needs separate ones.",
+        description="Step all of a worker's environments as one native vector environment, if one "
+        "exists, as for CartPole-v1. This is faster, but draws other random numbers than separate "
+        f"environments. auto: true for {MANY_ENVS} environments or more, unless another setting "
+        "needs separate ones.",
     )
     env_engine: Literal["gymnasium", "envpool"] = Field(
         default="gymnasium",
-        description="envpool: use EnvPool's environment with the id in `env`, which "
-        "`native_vector_env: auto` steps as one vector environment in C++. Its state cannot be "
-        "saved, so such a trial is not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
+        description="Library that provides the environment with the id in `env`: gymnasium or "
+        "envpool. `native_vector_env: auto` steps all environments of EnvPool at once, in C++. "
+        "Their state cannot be saved, so such a trial is not bit-exact (exactness level D). "
+        "envpool needs pip install 'sweep-rl[envpool]'.",
     )
     preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
         default="deepmind",
-        description="deepmind: Atari games in DeepMind's wrappers; rllib: Atari games without "
-        "them. Both flatten Dict, Tuple and discrete observations; null does neither, so "
-        "observations must be a Box.",
+        description="Preprocessing of observations. deepmind: Atari games get DeepMind's "
+        "wrappers; rllib: they do not. Both also flatten Dict, Tuple and discrete observations. "
+        "null: no wrappers and no flattening, so observations must be a Box.",
     )
     action_mask: Source | None = Field(
         default=None,
-        description="Source of the mask of valid choices, which is 1 for each valid and 0 for "
-        'each invalid one. info: info["action_mask"] of reset and step, as in Taxi-v4; '
-        "observation: key action_mask of Dict observations, as in PettingZoo's games. ppo, a2c, "
-        "impala and dqn never choose an invalid choice or learn from one. null: no mask; entries "
+        description="Source of the action mask, which is 1 for valid and 0 for invalid actions. "
+        'info: info["action_mask"] from reset and step, as in Taxi-v4; observation: the key '
+        "action_mask of Dict observations, as in PettingZoo's games. With a mask, ppo, a2c, "
+        "impala and dqn never choose invalid actions or learn from them. null: no mask; entries "
         "of this name are treated like any others.",
     )
     connectors: tuple[str | dict[str, dict[str, Any]], ...] = Field(
@@ -146,39 +149,40 @@ class EnvironmentConfig(Section):
         strict=False,
         description="Transformations between environment and policy, applied before the filter: "
         "FrameStack, or package.module:Name of a class of your own "
-        "(docs/own-networks.md#a-connector-of-your-own); with arguments as {FrameStack: {frames: "
-        "4}}.",
+        "(docs/own-networks.md#a-connector-of-your-own); arguments are written {FrameStack: "
+        "{frames: 4}}.",
     )
     no_framestack: bool = Field(
         default=False, description="Atari: observe one frame instead of the last four."
     )
     observation_fn: str | None = Field(
         default=None,
-        description="With several agents: package.module:function from the raw observations of "
-        "all agents (a dict, agent → observation) to the observations that they get. Its optional "
+        description="With several agents: package.module:function that turns the raw observations "
+        "of all agents (a dict, agent → observation) into those that the agents get. Its optional "
         "attribute observation_space is a function of an agent and all spaces (a dict, agent → "
         "space) that returns the agent's new space.",
     )
     env_level: Literal["auto", "A", "B", "C"] = Field(
         default="auto",
         description="Exactness level at which environments are restored from a checkpoint "
-        "(docs/environments.md). auto: as measured. A: their state is restored. B: the unfinished "
-        "episode is replayed in a new environment. A and B are refused if the measurement "
-        "contradicts them. C: the unfinished episode is dropped, and nothing is measured.",
+        "(docs/environments.md). auto: the measured level. A: their state is restored. B: the "
+        "unfinished episode is replayed in a new environment. A and B are refused if the "
+        "measurement contradicts them. C: the unfinished episode is dropped, and nothing is "
+        "measured.",
     )
     env_replay_limit: int = Field(
         default=10_000,
         gt=0,
-        description="At level B: maximum number of steps that are replayed; a longer episode is "
-        "dropped on restore.",
+        description="At exactness level B: maximum number of steps that are replayed; a longer "
+        "episode is dropped on restore.",
     )
     env_measure_timeout_s: float = Field(
         default=60.0,
         gt=0,
         le=LONGEST_WAIT_S,
         description="Maximum seconds for one call of the environment (creation, reset, step) "
-        "while its level is measured; a longer call counts as hanging, and the trial ends with an "
-        "error that names the call.",
+        "while its exactness level is measured; a longer call counts as hanging, and the trial "
+        "ends with an error that names the call.",
     )
 
     _observation_settings: ObservationSettings = PrivateAttr(default=ObservationSettings())

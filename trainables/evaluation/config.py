@@ -115,11 +115,11 @@ class EvaluationConfig(Section):
     )
     evaluation_config: dict[str, Any] = Field(
         default_factory=dict,
-        description="Settings of evaluations in place of those of training: `explore` (true: "
-        "actions are drawn; false, the default: the most probable ones are taken), "
+        description="Settings that evaluations use in place of the training's: `explore` "
+        "(true: actions are drawn; false, the default: the most probable ones are taken), "
         f"{', '.join(f'`{key}`' for key in READ[1:])}; with evaluation_num_workers also "
         f"{', '.join(f'`{key}`' for key in READ_BY_CHILDREN)}. `env_config` and `callbacks` "
-        "replace those of training as a whole. Any other key is refused, with the reason.",
+        "replace the training's as a whole. Any other key is an error that states the reason.",
     )
 
 

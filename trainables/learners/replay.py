@@ -48,16 +48,16 @@ class ReplayConfig(Section):
     target_network_update_freq: int = Field(
         default=500,
         gt=0,
-        description="For dqn without tau (null): environment steps between two copies of the "
-        "learned network to the target network, at most one copy per round. iql, sac and td3, "
-        "whose target networks move by tau, accept only 1.",
+        description="For dqn with tau: null: environment steps between two copies of the learned "
+        "network to the target network, at most one copy per round. iql, sac and td3, whose "
+        "target networks move by tau, accept only 1.",
     )
     replay_on: Literal["auto", "cpu", "gpu"] = Field(
         default="auto",
-        description="Memory of the transitions: cpu, or gpu, which saves copying those that are "
-        "drawn. gpu needs num_gpus above 0, no observation_filter or normalize_rewards, and room "
-        "for buffer_size in half of the trial's share of the GPU. auto: gpu for image "
-        "observations, if this holds.",
+        description="Memory that holds the transitions: cpu; or gpu, which saves copying each "
+        "drawn batch. gpu needs num_gpus above 0, no observation_filter or normalize_rewards, and "
+        "room for buffer_size in half of the trial's share of the GPU. auto: gpu for image "
+        "observations if these conditions hold, otherwise cpu.",
     )
 
 
@@ -66,8 +66,8 @@ class PrioritizedReplayConfig(Section):
 
     prioritized_replay: bool = Field(
         default=False,
-        description="Draw transitions with a large last error more often instead of uniformly, "
-        "and correct for it with importance weights.",
+        description="Draw transitions whose last error was large more often than others, and "
+        "correct for this with importance weights.",
     )
     prioritized_replay_alpha: float = Field(
         default=0.6,
@@ -89,7 +89,8 @@ class PrioritizedReplayConfig(Section):
     prioritized_replay_beta_annealing_timesteps: int = Field(
         default=50_000,
         gt=0,
-        description="Environment steps from the initial to the final exponent, linearly.",
+        description="Environment steps over which the exponent changes linearly from its initial "
+        "to its final value.",
     )
     prioritized_replay_eps: float = Field(
         default=1e-6,

@@ -119,10 +119,11 @@ class OfflineConfig(Section):
         BeforeValidator(_validate_sources),
     ] = Field(
         default=SAMPLER,
-        description="Source of experience: sampler, the environment; a folder, a glob or a list "
-        "of files of JSON or Parquet; minari:NAME or the folder of a Minari data set; "
-        "package.module:Name, a trainables.offline.reader.InputReader or a function that returns "
-        "one, in Python also the class or function itself; or a mix, {source: probability}.",
+        description="Source of experience: sampler (the environment); JSON or Parquet files, as a "
+        "folder, a glob or a list; a Minari data set, as minari:NAME or its folder; an "
+        "InputReader (trainables.offline.reader) or a function that returns one, as "
+        "package.module:Name, in Python also the class or function itself; or a mix, {source: "
+        "probability}.",
     )
     input_config: dict[str, Any] = Field(
         default_factory=dict,
@@ -132,11 +133,15 @@ class OfflineConfig(Section):
     input_evaluation: Annotated[list[str], BeforeValidator(_validate_estimators)] = Field(
         default_factory=lambda: list(ESTIMATED),
         description="With stored experience: estimates of the policy's discounted return, "
-        "reported under off_policy: is, wis, pdis and dr, from the first whole episodes that are "
-        "read, and simulation, which plays evaluation_num_episodes.",
+        "reported under off_policy. is, wis, pdis and dr are computed from the first whole "
+        "episodes that are read; simulation plays evaluation_num_episodes episodes in the "
+        "environment.",
     )
     input_evaluation_num_episodes: int = Field(
-        default=200, gt=0, description="Maximum number of stored episodes for these estimates."
+        default=200,
+        gt=0,
+        description="Maximum number of stored episodes from which "
+        "input_evaluation estimates returns.",
     )
     postprocess_inputs: bool = Field(
         default=False,
@@ -152,8 +157,9 @@ class OfflineConfig(Section):
     output: Annotated[str | Maker | None, BeforeValidator(_with_path)] = Field(
         default=None,
         description="Destination of sampled experience. null: none; logdir: the trial's folder; a "
-        "path: this folder; or package.module:Name, a trainables.offline.writer.OutputWriter or a "
-        "function that returns one, in Python also the class or function itself.",
+        "path: the folder of this path; or package.module:Name, an OutputWriter "
+        "(trainables.offline.writer) or a function that returns one, in Python also the class or "
+        "function itself.",
     )
     output_config: dict[str, Any] = Field(
         default_factory=dict,

@@ -39,8 +39,9 @@ class ModelConfig(Settings):
 
     custom_model: str | None = Field(
         default=None,
-        description="package.module:Net, a torch module of your own that replaces these networks "
-        "(docs/own-networks.md), for ppo, a2c, impala and dqn; it acts and learns in torch.",
+        description="package.module:Net, a torch module of your own that replaces the built-in "
+        "networks (docs/own-networks.md), for ppo, a2c, impala and dqn; it acts and learns in "
+        "torch.",
     )
     custom_model_config: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments of custom_model."
@@ -62,9 +63,9 @@ class ModelConfig(Settings):
         Field(
             default=None,
             strict=False,
-            description="Convolutions for images, each [channels, kernel size, stride]; []: none; "
-            "null: the Nature network for sides of 36 to 128 pixels, a smaller one for 8 to 35, "
-            "none below 8.",
+            description="Convolutions for images, each [channels, kernel size, stride]; []: no "
+            "convolutions; null: the Nature DQN network for sides of 36 to 128 pixels, a smaller "
+            "one for 8 to 35, no convolutions below 8.",
         )
     )
     image_layout: Layout | None = Field(
@@ -77,8 +78,8 @@ class ModelConfig(Settings):
         default=False,
         description="Add an LSTM after the hidden layers, shared by actor and critic; its memory "
         "is empty at the start of each episode. Set `normalize_rewards` if returns are large, "
-        "since errors of the value otherwise dominate the shared layers. Atari frames are not "
-        "stacked with an LSTM.",
+        "since value errors otherwise dominate the shared layers. With an LSTM, Atari frames are "
+        "not stacked.",
     )
     lstm_cell_size: Size = Field(default=64, description="Number of units of the LSTM.")
     lstm_use_prev_action: bool = Field(
@@ -99,7 +100,7 @@ class ModelConfig(Settings):
     dim: Size = Field(default=SIZE, description="Atari: side of a frame, in pixels.")
     framestack: bool | Size = Field(
         default=True,
-        description="Atari: number of last frames that are the channels of an image; "
+        description="Atari: number of latest frames that are stacked as the channels of an image; "
         f"true: {FRAMES}; false: 1.",
     )
     custom_action_dist: str | None = Field(
@@ -208,8 +209,8 @@ OPTIMIZERS = (
 )
 """Description of the setting ``name`` of an optimiser."""
 EPS = (
-    "For adam, adamw and rmsprop: number added to the root of the mean square of gradients, by "
-    "which steps are divided."
+    "For adam, adamw and rmsprop: number added to the root mean square of the gradients, by which "
+    "steps are divided."
 )
 """Description of the setting ``eps`` of an optimiser."""
 

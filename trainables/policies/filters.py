@@ -397,8 +397,9 @@ class FilterConfig(Section):
         default="NoFilter",
         description="Filter of observations. NoFilter; MeanStdFilter: subtract the running mean "
         "and divide by the running standard deviation; ConcurrentMeanStdFilter: the same, safe "
-        "for threads (for sample_async); or package.module:Name or an entry point "
-        "trainables.filters of an installed package, called with the shape of an observation.",
+        "for threads (for sample_async); or your own, called with the shape of an observation: "
+        "package.module:Name, or an installed package's entry point in the group "
+        "trainables.filters.",
     )
     observation_filter_clip: float | None = Field(
         default=10.0,
@@ -408,13 +409,13 @@ class FilterConfig(Section):
     )
     synchronize_filters: bool = Field(
         default=True,
-        description="true: all workers filter with common statistics; false: each worker with its "
-        "own, which bc, dqn, iql, sac and td3 refuse.",
+        description="true: all workers filter with common statistics; false: each worker has its "
+        "own statistics, which bc, dqn, iql, sac and td3 refuse.",
     )
     normalize_rewards: bool = Field(
         default=False,
         description="Divide rewards by the standard deviation of the discounted return and clip "
-        "them to ±10; with n_step, the clip of a sum grows with the number of its rewards.",
+        "them to ±10; with n_step, the limit for a sum of rewards grows with their number.",
     )
 
     @field_validator("observation_filter", mode="before")

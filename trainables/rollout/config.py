@@ -57,16 +57,17 @@ class SamplingConfig(Section):
     )
     normalize_actions: bool | Literal["auto"] = Field(
         default="auto",
-        description="Scale the policy's real-valued actions from -1 to 1 to the bounds of the "
+        description="Scale the policy's real-valued actions from [-1, 1] to the bounds of the "
         "action space; numbers without two bounds are not changed. auto: true with ppo, a2c and "
         "impala if bounds differ from -1 and 1, but false with an environment that calls the "
-        "trainer and with model.custom_action_dist. dqn, iql, sac and td3 stay within the bounds "
-        "anyway; actions of bc are as in its files.",
+        "trainer and with model.custom_action_dist. Actions of dqn, iql, sac and td3 are within "
+        "the bounds anyway; those of bc are as in its files.",
     )
     clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
         default=None,
         description="true: learn from the sign of rewards; a number: clip rewards to ± this "
-        "number; false: neither; null: true for Atari games in DeepMind's wrappers, else false.",
+        "number; false: no clipping; null: true for Atari games in DeepMind's wrappers, else "
+        "false.",
     )
 
     @property

@@ -134,11 +134,11 @@ class MetricsConfig(Section):
     metrics_smoothing_episodes: int = Field(
         default=100,
         gt=0,
-        description="Number of latest episodes over which results of episodes are averaged.",
+        description="Number of latest episodes over which episode results are averaged.",
     )
     classic_results: bool = Field(
         default=False,
-        description="Report results under the names of older RLlib versions, too, where they "
+        description="Also report results under the names of older RLlib versions, where these "
         "differ (docs/metrics.md); a sweep sets this itself if its metric, objectives, "
         "constraints or stop use such a name.",
     )
@@ -147,7 +147,8 @@ class MetricsConfig(Section):
         gt=0,
         le=LONGEST_WAIT_S,
         description="Seconds to wait for child processes to report finished episodes. Later "
-        "reports count in the next iteration and in num_late_metrics, and make the trial inexact.",
+        "reports count in the next iteration and in num_late_metrics, and make the trial not "
+        "bit-exact.",
     )
 
 

@@ -80,7 +80,7 @@ Lanes: TypeAlias = Annotated[
     Field(
         gt=0,
         description="Number of trials that one compiled program trains together, each as a lane "
-        "(docs/stack.md); set by the pool stack. null: trained alone.",
+        "(docs/stack.md); set by the pool stack. null: the trial is trained alone.",
     ),
 ]
 
@@ -235,12 +235,12 @@ class MultiAgentConfig(Section):
         BeforeValidator(_refuse_former_names),
     ] = Field(
         default_factory=dict,
-        description="Policies of an environment with several agents. `policies`: name → settings "
-        "of its own (`{shared: null}`: one policy for all agents), among them `restore`, the file "
-        "of a trained policy that it starts from; `policy_mapping_fn`: agent → policy, as a dict "
-        "or package.module:function (default: the only policy, or the one with the agent's name); "
-        "`policies_to_train`: a list; null: all; `count_steps_by`: the unit of train_batch_size, "
-        "env_steps (default) or agent_steps.",
+        description="Policies of an environment with several agents. `policies`: name → the "
+        "policy's own settings (`{shared: null}`: one policy for all agents), which may include "
+        "`restore`, the file of a trained policy from which it starts; `policy_mapping_fn`: agent "
+        "→ policy, as a dict or package.module:function (default: the only policy, or the one "
+        "with the agent's name); `policies_to_train`: a list (null: all); `count_steps_by`: the "
+        "unit of train_batch_size, env_steps (default) or agent_steps.",
     )
 
 
@@ -277,7 +277,7 @@ class TrainerConfig(Settings):
         default=None,
         description="File of a trained policy with which training starts (its weights and "
         "filter): a checkpoint, exported safetensors, or a folder with one of them, such as a "
-        "trial's; null: initial weights.",
+        "trial's; null: new random weights.",
     )
     gamma: float = Field(
         default=0.99, ge=0, le=1, description="Discount factor per environment step."

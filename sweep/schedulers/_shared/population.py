@@ -128,23 +128,26 @@ class PopulationOptions(TimeOptions):
 
     perturbation_interval: float = Field(
         gt=0,
-        description="Training between two comparisons of the population, in units of time_attr.",
+        description="Amount of training between two comparisons of the population, in units of "
+        "time_attr.",
         examples=[2],
     )
     burn_in_period: float = Field(
-        0, ge=0, description="Training before the first replacement, in units of time_attr."
+        0,
+        ge=0,
+        description="Amount of training before the first replacement, in units of time_attr.",
     )
     quantile_fraction: float = Field(
         0.25,
         gt=0,
         le=0.5,
-        description="Fraction of the population, its worst trials, that is replaced after each "
-        "comparison by offspring of equally many best trials.",
+        description="Fraction of the population: after each comparison, this share of worst "
+        "trials is replaced with offspring of an equal share of best trials.",
     )
     synch: bool = Field(
         True,
-        description="true: replace trials only once all of them have trained up to the "
-        "comparison; false: compare each trial when it arrives.",
+        description="true: wait until all trials have trained up to a comparison before any is "
+        "replaced; false: compare each trial as soon as it has.",
     )
     hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None,

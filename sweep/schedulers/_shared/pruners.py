@@ -37,7 +37,9 @@ class PrunerOptions(TimeOptions):
     """Options of all schedulers that ask a pruner: how often trials are judged."""
 
     interval: int = Field(
-        1, ge=1, description="Training between two comparisons of a trial, in units of time_attr."
+        1,
+        ge=1,
+        description="Amount of training between two comparisons of a trial, in units of time_attr.",
     )
 
 
@@ -48,7 +50,9 @@ class StartupOptions(PrunerOptions):
         5, ge=0, description="Number of trials that must complete before any trial is stopped."
     )
     n_warmup_steps: int = Field(
-        0, ge=0, description="Training before which no trial is stopped, in units of time_attr."
+        0,
+        ge=0,
+        description="Amount of training before which no trial is stopped, in units of time_attr.",
     )
     n_min_trials: int = Field(
         1,

@@ -24,7 +24,8 @@ class TimeOptions(Settings):
 
     time_attr: str = Field(
         "training_iteration",
-        description="Result that measures training, such as timesteps_total; it only grows.",
+        description="Result that measures training, such as timesteps_total; it must never "
+        "decrease.",
     )
 
 
@@ -34,16 +35,16 @@ class RungOptions(TimeOptions):
     max_t: float | None = Field(
         None,
         gt=0,
-        description="Top rung, in units of time_attr; null: stop[time_attr]. If that is missing "
-        "too, asha adds rungs as trials reach them, and in hyperband and bohb the top rung is the "
-        "level at which the first trial ended.",
+        description="Top rung, in units of time_attr; null: the value in stop for time_attr. "
+        "Without one, asha adds rungs as trials reach them; hyperband and bohb use the level at "
+        "which the first trial ended.",
     )
     grace_period: float = Field(1, gt=0, description="Lowest rung, in units of time_attr.")
     reduction_factor: int = Field(
         3,
         ge=2,
-        description="One in this many trials is promoted from each rung; also the ratio of "
-        "successive rungs.",
+        description="Ratio of successive rungs; one in this many trials is promoted from each "
+        "rung.",
     )
 
 

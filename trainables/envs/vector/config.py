@@ -26,8 +26,8 @@ class VectorConfig(Section):
     soft_horizon: bool = Field(
         default=False,
         description="End episodes at the horizon for the metrics only: the environment is not "
-        "reset, and the policy does not see an end. Ends that the environment itself reports are "
-        "not affected.",
+        "reset, and the policy does not see an end. Ends of episodes that the environment itself "
+        "reports are not affected.",
     )
     no_done_at_end: bool = Field(
         default=False,
@@ -36,9 +36,9 @@ class VectorConfig(Section):
     )
     restart_failed_sub_environments: bool = Field(
         default=False,
-        description="Replace an environment that raises, dies or times out by a new one with "
-        "another seed; its episode is lost, and the other environments continue. Violations of "
-        "gymnasium's interface remain errors.",
+        description="Replace an environment that raises an exception, dies or times out with a "
+        "new one that has a new seed; the episode is lost, and the other environments continue. "
+        "Violations of gymnasium's interface remain errors.",
     )
     remote_worker_envs: bool = Field(
         default=False,
@@ -47,10 +47,9 @@ class VectorConfig(Section):
     remote_env_batch_wait_ms: float = Field(
         default=0.0,
         ge=0,
-        description="0: a step waits for every environment, so results do not depend on the speed "
-        "of environments. Above 0: milliseconds after which the environments that are ready, at "
-        "least one, continue without the others; such a trial is not bit-exact. Only with "
-        "remote_worker_envs.",
+        description="Milliseconds after which the environments that are ready, at least one, "
+        "continue without the others; such a trial is not bit-exact. 0: each step waits for all "
+        "environments, so results do not depend on their speed. Only with remote_worker_envs.",
     )
     env_step_timeout_s: float | None = Field(
         default=None,
@@ -63,7 +62,7 @@ class VectorConfig(Section):
         default=300.0,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Maximum seconds between two requests of an environment that calls the "
+        description="Maximum seconds between two requests from an environment that calls the "
         "trainer (an ExternalEnv or PolicyServer), after which the trial ends with an error.",
     )
 

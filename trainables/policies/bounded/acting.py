@@ -184,8 +184,8 @@ class WarmUpConfig(Settings):
     random_timesteps: int | None = Field(
         default=None,
         ge=0,
-        description="Number of first environment steps, whose actions are drawn uniformly from "
-        "the action space; null: learning_starts.",
+        description="Number of environment steps at the beginning whose actions are drawn "
+        "uniformly from the action space; null: learning_starts.",
     )
 
     def until_learning(self, learning_starts: int) -> Self:
@@ -300,14 +300,14 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
         default=0.1,
         ge=0,
         description="Standard deviation of the noise per step, as a fraction of half the action's "
-        "range; with ParameterNoise the target distance of actions from the best ones. Usually "
-        "0.05 to 0.5.",
+        "range; with ParameterNoise, the target distance of noisy actions from the noiseless "
+        "ones. Usually 0.05 to 0.5.",
     )
     ou_theta: float = Field(
         default=0.15,
         gt=0,
         le=1,
-        description="Fraction of OrnsteinUhlenbeckNoise that decays per step.",
+        description="OrnsteinUhlenbeckNoise: fraction of the noise that decays per step.",
     )
     initial_scale: float = Field(
         default=1.0, ge=0, description="Initial factor by which the noise is multiplied."
@@ -318,7 +318,8 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
     scale_timesteps: int = Field(
         default=10_000,
         gt=0,
-        description="Environment steps from the initial to the final factor, linearly.",
+        description="Environment steps over which the factor changes linearly from its initial to "
+        "its final value.",
     )
 
     @model_validator(mode="after")
@@ -410,7 +411,7 @@ class ParameterNoiseExploration(BoundedExploration):
 
     @property
     def distance(self) -> float:
-        """Target distance of actions from the best ones, in units of half their range."""
+        """Target distance of noisy from noiseless actions, in units of half their range."""
         return self._config.stddev * self._config.scale(self.timesteps)
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:

@@ -221,7 +221,7 @@ class PolicyNoiseConfig(Settings):
         default="StochasticSampling",
         description="StochasticSampling: each action is drawn independently; StateDependentNoise "
         "(gSDE): the noise is a function of the state, redrawn every sample_freq steps, so "
-        "successive actions are smooth.",
+        "actions change smoothly.",
     )
     sample_freq: int = Field(
         default=32,
@@ -363,20 +363,21 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
 
     type: Literal["EpsilonGreedy", "ParameterNoise"] = Field(
         default="EpsilonGreedy",
-        description="EpsilonGreedy: a fraction of choices is drawn uniformly; ParameterNoise: "
-        "each episode is played with noise on the weights, scaled so that an equal fraction of "
-        "choices differs from the best ones (Plappert et al. 2018).",
+        description="EpsilonGreedy: a fraction of actions is drawn uniformly; ParameterNoise: "
+        "noise on the weights, the same for a whole episode, scaled to change as large a fraction "
+        "of actions (Plappert et al. 2018).",
     )
     initial_epsilon: float = Field(
-        default=1.0, ge=0, le=1, description="Initial fraction of choices drawn uniformly."
+        default=1.0, ge=0, le=1, description="Initial fraction of actions drawn uniformly."
     )
     final_epsilon: float = Field(
-        default=0.05, ge=0, le=1, description="Final fraction of choices drawn uniformly."
+        default=0.05, ge=0, le=1, description="Final fraction of actions drawn uniformly."
     )
     epsilon_timesteps: int = Field(
         default=10_000,
         gt=0,
-        description="Environment steps from the initial to the final fraction, linearly.",
+        description="Environment steps over which the fraction changes linearly from its initial "
+        "to its final value.",
     )
 
     @model_validator(mode="after")

@@ -29,14 +29,15 @@ class ParameterNoiseConfig(Settings):
     initial_stddev: float = Field(
         default=0.05,
         gt=0,
-        description="ParameterNoise: initial standard deviation of the noise on each weight, "
-        "which then adapts to the distance of actions from the best ones. Usually 0.01 to 0.1.",
+        description="ParameterNoise: initial standard deviation of the noise on each weight. It "
+        "is then adapted to keep noisy actions at a target distance from the noiseless ones. "
+        "Usually 0.01 to 0.1.",
     )
     adaptation_freq: int = Field(
         default=10,
         gt=0,
-        description="ParameterNoise: steps of a worker after which the standard deviation adapts, "
-        "by 1 %. Usually 1 to 50.",
+        description="ParameterNoise: number of a worker's steps between two adaptations of the "
+        "standard deviation, each by 1 %. Usually 1 to 50.",
     )
 
 

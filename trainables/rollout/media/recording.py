@@ -93,8 +93,8 @@ class RenderingConfig(Section):
 
     record_env: bool | Literal["evaluation", "rollout"] = Field(
         default=False,
-        description="Record episodes as MP4 files in the folder videos of the trial: of each "
-        "evaluation (evaluation), of the first worker's first environment while sampling "
+        description="Record episodes as MP4 files in the trial's folder videos: those of each "
+        "evaluation (evaluation), those of the first worker's first environment while sampling "
         "(rollout), or both (true). Needs pip install 'sweep-rl[video]'.",
     )
     record_every: int = Field(

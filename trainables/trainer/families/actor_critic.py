@@ -75,8 +75,8 @@ class ActorCriticConfig(TrainerConfig):
     normalize_advantages: bool = Field(
         default=True,
         description="Scale the advantages of each minibatch to mean 0 and standard deviation 1; "
-        f"minibatches of fewer than {LEAST_ROWS} rows use those of the whole batch. A batch of one "
-        "row, which has no deviation, is refused.",
+        f"minibatches of fewer than {LEAST_ROWS} rows use the mean and deviation of the whole "
+        "batch. A batch of one row, which has no deviation, is refused.",
     )
     grad_clip: float | None = Field(
         default=0.5,
@@ -85,10 +85,10 @@ class ActorCriticConfig(TrainerConfig):
     )
     learner: Literal["auto", "compiled", "fused", "torch"] = Field(
         default="auto",
-        description="Implementation of the gradients: torch; fused, the same in numpy, several "
-        "times as fast for small networks (ppo and a2c then start without torch); compiled, the "
-        "same in C, built by `make kernels`. auto: for perceptrons that learn in one process on "
-        "the CPU, compiled if it is built, else fused; otherwise torch.",
+        description="Implementation of the gradients: torch; fused, in numpy, several times as "
+        "fast for small networks (ppo and a2c then start without torch); compiled, in C, built by "
+        "`make kernels`. auto: torch, except for MLPs that learn in one process on the CPU; these "
+        "use compiled if it is built and fused if not.",
     )
 
     learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)

@@ -63,7 +63,7 @@ class OffPolicyConfig(TrainerConfig):
     critic_lr: float | None = Field(
         default=None,
         gt=0,
-        description="Initial learning rate of the critics, to which lr_schedule applies, too; "
+        description="Initial learning rate of the critics, to which lr_schedule also applies; "
         "null: lr. Usually 3e-4 to 3e-3.",
     )
     grad_clip: float | None = Field(
@@ -73,8 +73,8 @@ class OffPolicyConfig(TrainerConfig):
     )
     learner: Literal["auto", "fused", "torch"] = Field(
         default="auto",
-        description="Implementation of the gradients: torch; fused, the same in numpy, 1.8 to 2.6 "
-        "times as fast; auto: fused for sac and td3 with perceptrons on the CPU, otherwise torch.",
+        description="Implementation of the gradients: torch; fused, in numpy, 1.8 to 2.6 times as "
+        "fast. auto: fused for sac and td3 on the CPU, otherwise torch.",
     )
     learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)
 

@@ -21,10 +21,11 @@ class PriorOptions(SearcherOptions):
 
     prior: Literal["auto", "none", "root"] | list[str] = Field(
         "auto",
-        description="Earlier results from which settings are proposed: for two of three trials at "
-        "first, later for more or fewer, depending on their success. auto: the package's results "
-        "on a few games, for ppo with mode max and a return as metric; none: no earlier results; "
-        "a list such as [ppo/Pendulum-v1, my-sweep]: the package's results on these games, for "
-        "any trainable and metric, and these earlier sweeps, by name or folder; root: all sweeps "
-        "in the same root folder with the same trainable, metric and mode.",
+        description="Earlier results on which proposals are based: at first for two of three "
+        "trials, later for more or fewer, depending on the success of these proposals. auto: "
+        "sweep's own results in a few environments, used for ppo with mode max and a return as "
+        "metric. none: no earlier results. A list such as [ppo/Pendulum-v1, my-sweep]: sweep's "
+        "own results in these environments, for any trainable and metric, or earlier sweeps, by "
+        "name or folder. root: all sweeps in the same root folder with the same trainable, metric "
+        "and mode.",
     )

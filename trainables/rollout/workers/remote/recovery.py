@@ -47,8 +47,8 @@ class RecoveryConfig(Section):
     )
     recreate_failed_workers: bool = Field(
         default=False,
-        description="Replace a child process that failed by a new one, which continues with its "
-        "index, random streams and last state.",
+        description="Replace a failed child process with a new one, which takes over its index, "
+        "random streams and last state.",
     )
     max_worker_restarts: int = Field(
         default=1000,
