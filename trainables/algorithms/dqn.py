@@ -438,6 +438,14 @@ class DQN(Trainer):
         """Return the present learning rate, and the largest norm of the gradient or None."""
         return self.learning_rate, self.settings.grad_clip
 
+    def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Restore the state that `save_checkpoint` returned, as `Trainer.load_checkpoint`.
+
+        The exponent of the replay's importance weights follows the steps sampled so far.
+        """
+        super().load_checkpoint(checkpoint)
+        self.replay.set_timesteps(self.progress.timesteps)
+
     def load_trained(self, key: str, path: str, name: str) -> None:
         """Load weights and filter of a trained policy from `path`, also into the target network.
 

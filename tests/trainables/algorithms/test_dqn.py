@@ -379,6 +379,17 @@ def test_importance_weights_make_up_for_priorities_more_and_more_with_the_steps(
 # ---- checkpoints --------------------------------------------------------------------------------
 
 
+def test_a_restored_replay_gives_a_user_rows_of_the_same_weights() -> None:
+    config = {"prioritized_replay": True, "prioritized_replay_beta_annealing_timesteps": 128}
+    trainer, other = make(config), make(config)
+    trainer.train()
+    other.set_state(trainer.get_state())
+    expected, found = (one.replay.sample(32) for one in (trainer, other))
+    assert differences(expected, found) == []
+    trainer.stop()
+    other.stop()
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("collecting", [{}, EPISODES], ids=["fragments", "filtered episodes"])
 def test_a_run_is_the_same_however_it_is_sliced(
