@@ -567,6 +567,20 @@ def test_an_id_may_be_used_again_after_its_end() -> None:
         trainer.stop()
 
 
+def test_an_environment_may_use_its_arrays_again_after_it_has_logged_them() -> None:
+    seen_space = spaces.Dict({"at": spaces.Box(-9.0, 9.0, (1,))})
+    env = ExternalEnv(spaces.MultiDiscrete([3, 3]), seen_space)
+    env.start_episode("one")
+    observation, action = {"at": np.zeros(1, np.float32)}, np.zeros(2, np.int64)
+    for i in range(3):
+        observation["at"][:] = action[:] = i
+        env.log_action("one", observation, action)
+    for i in range(3):
+        polled = env.poll()
+        assert polled.observations["one"]["agent0"]["at"].tolist() == [i]
+        assert polled.off_policy_actions["one"]["agent0"].tolist() == [i, i]
+
+
 @pytest.mark.parametrize("end", ["abandon", "close"])
 def test_who_waits_to_use_an_id_again_hears_that_its_events_are_dropped(end: str) -> None:
     env = ExternalEnv(spaces.Discrete(2), spaces.Box(-1.0, 1.0, (1,)))

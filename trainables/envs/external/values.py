@@ -1,5 +1,6 @@
 """Checks of the values that callers give: observations, actions and log-probabilities."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def describe_place(episode_id: str, *agents: str) -> str:
 
 
 def checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
-    """Return an action: a copy in the space's dtype for a Box, else the action itself.
+    """Return a copy of an action, in the space's dtype for a Box.
 
     Raises EpisodeError, which begins with `subject`, if it is outside the space.
     """
@@ -34,7 +35,7 @@ def checked_action(space: spaces.Space[Any], action: Any, subject: str) -> Any:
         action = checked(space, action, subject)
     if not space.contains(action):
         raise EpisodeError(f"{subject} {shorten(action)} is not in {space}")
-    return action
+    return action if isinstance(space, spaces.Box) else copy.deepcopy(action)
 
 
 def checked_logp(space: spaces.Space[Any], logp: Any, place: str) -> Any:
@@ -64,13 +65,12 @@ def checked(space: spaces.Space[Any], value: Any, subject: str) -> Any:
     """Return a copy of an observation or action, in its space's dtype.
 
     Raises EpisodeError, which begins with `subject`, if its shape or type is wrong or a number is
-    not finite; bounds are not checked. An element of a nested space is returned itself, and has to
-    be in the space.
+    not finite; bounds are not checked. An element of a nested space has to be in the space.
     """
     if not is_plain(space):
         if not space.contains(value):
             raise EpisodeError(f"{subject} {shorten(value)} is not in {space}")
-        return value
+        return copy.deepcopy(value)
     try:
         given = np.asarray(value)
     except ValueError:
