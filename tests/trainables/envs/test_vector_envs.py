@@ -3,8 +3,10 @@
 import logging
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from tests.support.trainers import PLAIN, differences, final_state, make, run
@@ -219,6 +221,32 @@ def test_P9_how_far_an_episode_is_from_its_horizon_is_state(config: dict[str, An
     again = make({**SHORT, "env_config": {}, **config})
     again.set_state(saved)
     assert differences(run(again, 2), expected) == []
+
+
+class OneInfo(gymnasium.Env[Any, Any]):
+    """Gives the same dict as info again and again, also of a reset; episodes have two steps."""
+
+    observation_space = spaces.Box(0.0, 9.0, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.info = {"t": 0}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.info["t"] = 0
+        return np.zeros(1, np.float32), self.info
+
+    def step(self, action: Any) -> Any:
+        self.info["t"] += 1
+        return np.zeros(1, np.float32), 1.0, self.info["t"] == 2, False, self.info
+
+
+def test_the_info_of_an_episodes_last_step_is_not_that_of_the_next_reset() -> None:
+    envs = vector_env_of(f"{__name__}:OneInfo", count=1)
+    envs.reset([1])
+    assert [envs.step(np.array([0])).infos[0]["t"] for _ in range(4)] == [1, 2, 1, 2]
+    envs.close()
 
 
 @pytest.mark.parametrize(

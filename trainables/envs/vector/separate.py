@@ -118,6 +118,8 @@ class SeparateVectorEnv:
             if info:
                 infos[env_index] = info
             if terminal or short or (cut is not None and cut[env_index]):
+                if info:  # copied: to begin the next episode it may write into what it gave
+                    infos[env_index] = dict(info)
                 terminated[env_index], truncated[env_index] = terminal, short or not terminal
                 final_observations[env_index] = self._rows.copied(env_index)
         flags, rows = (terminated, truncated), self._rows.all_observations()
