@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -228,6 +229,20 @@ def test_user_attributes_of_numpy_are_part_of_results() -> None:
     found = trainable.train()
     assert (found["loss"], found["f1"], found["rows"]) == (1.0, 0.5, 3)
     assert not others.keys() & found.keys()
+
+
+def test_a_parameter_without_a_value_is_refused() -> None:
+    def upside_down(trial: Any) -> float:
+        return float(trial.suggest_int("n", 5, 2))
+
+    def nothing(trial: Any) -> float:
+        return float(trial.suggest_categorical("c", []))
+
+    what = r"asks for 'n' with \{randint: \[5, 2\]\}, which has no value"
+    assert re.search(what, explore(upside_down, {}, 60.0).problem)
+    assert re.search(
+        r"asks for 'c' with .*, which has no value", explore(nothing, {}, 60.0).problem
+    )
 
 
 def test_equal_objectives_are_explored_equally() -> None:

@@ -151,6 +151,15 @@ class _Explorer(Trial):
                 f"{shorten(strange[0])}, but a setting is a number, text, true, false, none or a "
                 f"list of those; choose among their names"
             )
+        if suggestion.kind != "choice":
+            is_empty = suggestion.options[0] > suggestion.options[1]
+        else:
+            is_empty = not suggestion.options
+        if is_empty:
+            self._refuse(
+                f"{self._name} asks for {shorten(suggestion.name)} with "
+                f"{describe_entry(suggestion.entry)}, which has no value"
+            )
         before = self._found.suggestions.setdefault(suggestion.name, suggestion)
         if before.entry != suggestion.entry and suggestion.name not in self._found.fixed_names:
             first, second = describe_entry(before.entry), describe_entry(suggestion.entry)
