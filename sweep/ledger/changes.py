@@ -79,7 +79,7 @@ class Changes:
 
         Raises BadSpace if the event's space is not valid.
         """
-        new = _described(Space.parse(event.space, forbid=self._created.forbid))
+        new = _described(Space.parse(event.space, forbid=self._created.forbid, replaces=True))
         self._add(record, "space", self._space or _described(self._created.space), new)
         self._space = new
 

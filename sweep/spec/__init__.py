@@ -562,6 +562,6 @@ def read(path: Path, spec: SweepSpec) -> Space:
     raw, source = yaml_source.read(text_of(path), str(path))
     inner = raw.get("space")
     if isinstance(inner, Mapping) and ("trainable" in raw or len(raw) == 1):
-        return Space.parse(inner, source, spec.forbid)
+        return Space.parse(inner, source, spec.forbid, replaces=True)
     marks = {("space", *path): at for path, at in source.marks.items()}
-    return Space.parse(raw, Source(source.file, marks), spec.forbid)
+    return Space.parse(raw, Source(source.file, marks), spec.forbid, replaces=True)

@@ -107,7 +107,7 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
 
 def _space_change(event: SpaceChanged, sweep: Sweep, trial: Trial) -> str:
     """Return words for the meaning of a change of the space for a trial from before it."""
-    space = Space.parse(event.space, forbid=sweep.spec.forbid)
+    space = Space.parse(event.space, forbid=sweep.spec.forbid, replaces=True)
     outside = [n for n, value in trial.searched.items() if not space.has({n: value})]
     text = f"trials from {event.trial} on have settings of another space"
     if outside:

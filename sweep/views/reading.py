@@ -66,7 +66,7 @@ def spec_of(ledger: Ledger) -> SweepSpec:
     changed: dict[str, object] = {}
     replaced, measured = ledger.newest(SpaceChanged.kind), ledger.newest(MetricChanged.kind)
     if isinstance(replaced, SpaceChanged):
-        changed["space"] = Space.parse(replaced.space, forbid=spec.forbid)
+        changed["space"] = Space.parse(replaced.space, forbid=spec.forbid, replaces=True)
     if isinstance(measured, MetricChanged):
         changed["metric"] = measured.metric
     ends = ledger.newest(StopChanged.kind)

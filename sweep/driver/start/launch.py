@@ -104,7 +104,7 @@ def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
     if isinstance(launch.space, Path):
         space = space_file.read(launch.space, spec)
     else:
-        space = Space.parse(launch.space, Source(), spec.forbid)
+        space = Space.parse(launch.space, Source(), spec.forbid, replaces=True)
     if space.raw == spec.space.raw:
         return spec
     changing.check_space(spec.space, space)

@@ -17,12 +17,15 @@ from sweep import spec as specs
 from sweep.core.errors import BadConfig, KeyPath, Source, UnknownName, UsageError
 from sweep.spec import Override, SweepSpec
 from sweep.spec.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, canonical, initial
+from sweep.spec.space.checks import possible_combinations
 from sweep.spec.space.domains import choice_key
 from trainables.core.settings import Settings
 
 Number = int | float
 #: Keywords of parameters with a list of values.
 _LISTS = ("choice", "ordinal", "grid")
+#: Overrides of what depends on the values of a space: its initial points, and what is forbidden.
+_NOTHING_ELSE = (Override("initial", [], "initial"), Override("forbid", [], "forbid"))
 
 
 class Narrowing(Settings):
@@ -45,7 +48,8 @@ def narrow_spec(
     """Return the spec after its space was narrowed, and the overrides of keys that lead to it.
 
     The overrides also set the number of trials. A list on which conditions of other parameters
-    depend stays as it is, and ``forbid`` excludes the values that are not kept. Of the points that
+    depend stays as it is, and ``forbid`` excludes the values that are not kept; what it forbids of
+    the spec and can no longer be is left out. Of the points that
     the spec tries first (`initial`), those outside the smaller space are dropped, then those
     beyond the number of trials.
 
@@ -73,11 +77,13 @@ def narrow_spec(
             never += _complement(domain, parameter, change.value)
         else:
             changes.append(change)
-    if len(never) > len(whole.forbid):
+    if changes and never:  # a smaller space refuses a combination that can no longer be
+        without = _read(text, file, name, [*changes, *_NOTHING_ELSE])
+        never = possible_combinations(never, without.space.parameters)
+    if never != list(whole.forbid):
         changes.append(Override("forbid", never, "forbid"))
     number = Override("trials", trials, f"trials {trials}")
-    first = Override("initial", [], "initial")
-    smaller = _read(text, file, name, [*changes, first]).space
+    smaller = _read(text, file, name, [*changes, *_NOTHING_ELSE[:1]]).space
     kept = [given for given in whole.initial if _fits(smaller, given)][:trials]
     if len(kept) < len(whole.initial):
         changes.append(Override("initial", [dict(given) for given in kept], "initial"))

@@ -114,6 +114,7 @@ class Space:
         raw: Mapping[str, Any],
         source: Source | None = None,
         forbid: Sequence[Any] = (),
+        replaces: bool = False,
     ) -> "Space":
         """Parse a space from plain data, and check it.
 
@@ -121,6 +122,8 @@ class Space:
             raw: name → description of the parameter; names may be grouped in nested mappings.
             source: file and lines of the spec that has the key ``space``, for messages.
             forbid: the spec's key ``forbid``.
+            replaces: True if it replaces the space of a sweep, of which `forbid` is; combinations
+                that can no longer be are then left out.
 
         Raises:
             BadSpace: the space has mistakes, whose places the message names; an expression has no
@@ -138,6 +141,8 @@ class Space:
         checks.check(space.parameters, below)
         for corner in (0.0, 1.0):  # expressions must have values at the lowest and highest values
             space.resolve(partial(_value_at, corner))
+        if replaces:
+            forbid = checks.possible_combinations(forbid, space.parameters)
         return space.forbid(forbid, whole) if forbid else space
 
     def forbid(self, forbid: Sequence[Any], source: Source) -> "Space":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sweep.core.errors import BadSpace, Gathering, KeyPath, Source
+from sweep.core.errors import BadConfig, BadSpace, Gathering, KeyPath, Source
 from sweep.spec.space.domains import choice_key
 from sweep.spec.space.expressions import ExpressionError
 from sweep.spec.space.parameters import (
@@ -254,6 +254,44 @@ class Forbidden(BadSpace):
             place=clause.source.locate(clause.path),
             problem=f"{clause.describe()} is forbidden, at {given}",
         )
+
+
+def possible_combinations(raw: Sequence[Any], parameters: Mapping[str, Parameter]) -> list[Any]:
+    """Return those of the combinations `raw` that can hold in a space of these parameters.
+
+    They are of another space with the same names, so that a smaller one may lack values. Of several
+    values of a parameter, those that it can have are left. Expressions stay as they are.
+    """
+    found = (
+        _possible_combination(one, parameters) if isinstance(one, Mapping) else one for one in raw
+    )
+    return [one for one in found if one is not None]
+
+
+def _possible_combination(
+    raw: Mapping[str, Any], parameters: Mapping[str, Parameter]
+) -> dict[str, Any] | None:
+    """Return a combination with the values that are left; None if it can never hold."""
+    found: dict[str, Any] = dict(raw)
+    for name, wanted in raw.items():
+        if _can_hold({name: wanted}, parameters):
+            continue
+        values = wanted if isinstance(wanted, list | tuple) else ()
+        found[name] = [value for value in values if _can_hold({name: [value]}, parameters)]
+        if not found[name]:
+            return None
+    return found
+
+
+def _can_hold(raw: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> bool:
+    """Return whether all conditions in `raw` can hold, each by itself."""
+    source = Source()
+    try:
+        for condition in read_conditions(raw, (), source):
+            check_known(condition, parameters, (), source)
+    except BadConfig:
+        return False
+    return True
 
 
 def read_clauses(

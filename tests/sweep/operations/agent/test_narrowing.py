@@ -199,3 +199,16 @@ def test_no_wish_leads_out_of_the_space(wishes: dict[str, Any], seed: int) -> No
         return
     assert all(domains.domain_of(name).contains(value) for name, value in point.searched.items())
     assert point.settings.keys() <= domains.parameters.keys()
+
+
+def test_what_is_forbidden_of_values_that_are_gone_is_left_out() -> None:
+    never: list[Any] = [{"lr": {">": 0.01}, "n": [8, 9]}, {"act": [[64, 64]]}, "n > 8 and lr < 0.1"]
+    for name, wish, left in (
+        ("lr", Narrowing(between=(1e-4, 1e-3)), never[1:]),
+        ("n", Narrowing(between=(2, 8)), [{"lr": {">": 0.01}, "n": [8]}, *never[1:]]),
+        ("act", Narrowing(among=("relu", "tanh")), [never[0], never[2]]),
+        ("clip", Narrowing(between=(0.2, 0.3)), never),
+    ):
+        text = json.dumps({**SPEC, "forbid": never})
+        spec, _ = narrow_spec(text, "spec.yaml", "demo", {name: wish}, 20)
+        assert list(spec.forbid) == left

@@ -438,3 +438,14 @@ def test_a_population_keeps_the_values_that_its_checkpoints_hold(
     assert "\n" not in str(refusal.value)
     target = {"choice": [1.0, 2.0, 3.0, 4.0]}
     sweeps.run(folder, space={**CLOSE, "target": target})
+
+
+def test_a_narrower_space_needs_no_value_that_only_what_is_forbidden_names(tmp_path: Path) -> None:
+    never = [{"lr": {">": 0.5}, "target": 1.0}, {"target": [2.0, 3.0], "lr": {"<": 0.15}}]
+    folder = make(tmp_path, space=WIDE, forbid=never, searcher="random", trials=1)
+    sweeps.run(folder)
+    sweeps.run(folder, space=NARROW, trials=20)
+    assert not any(one["target"] == 2.0 and one["lr"] < 0.15 for one in searched(folder)[1:])
+    space = lookup.read(folder).spec.space
+    assert [clause.describe() for clause in space.forbidden] == ["target is 2.0 and lr < 0.15"]
+    assert explanation.explain(lookup.read(folder), 0)["decisions"]
