@@ -140,7 +140,8 @@ class Bounds:
         """Return the end of the slice at this result, or None if it continues; count the result.
 
         The first that applies counts: divergence, training time, plateau, stopping criterion, goal.
-        Raises TrainableError if there is a goal and the result lacks `time_attr`.
+        Raises TrainableError if there is a goal and the result lacks `time_attr`, or it is
+        infinite.
         """
         value = to_number(metrics.get(self.metric))
         self.divergence.add(value)
@@ -152,15 +153,17 @@ class Bounds:
         if self.seconds_left is not None and self.seconds >= self.seconds_left:
             self.end_reason = "limits.trial_s: the trial's training time is used up"
             return End.LIMIT
-        return self._check_plateau(metrics, iteration) or self._check_goal(metrics, is_known(value))
+        return self._check_plateau(metrics, iteration) or self._check_goal(
+            metrics, iteration, is_known(value)
+        )
 
-    def _check_goal(self, metrics: Metrics, is_known: bool) -> End | None:
+    def _check_goal(self, metrics: Metrics, iteration: int, is_known: bool) -> End | None:
         """Return the end at a stopping criterion or at the goal; None if the slice continues.
 
         `is_known` is True if the result has a number for the metric; only then, or once the metric
         has diverged, is the goal reached. At `metric_deadline` a slice without any value of the
         metric ends as unmeasured. Raises TrainableError if there is a goal and the result lacks
-        `time_attr`.
+        `time_attr`, or it is infinite.
         """
         goal = self.goal
         if metrics.get("done") is True or met_criterion(metrics, self.stop):
@@ -172,6 +175,11 @@ class Bounds:
             raise TrainableError(
                 f"scheduler.time_attr: the results have no '{self.time_attr}'; "
                 f"they have {', '.join(sorted(metrics))}"
+            )
+        if math.isinf(time):
+            raise TrainableError(
+                f"scheduler.time_attr: '{self.time_attr}' is {time:g} at iteration {iteration}; "
+                f"expected a finite number that grows with training"
             )
         if goal.top is not None and time >= goal.top:
             return End.DONE

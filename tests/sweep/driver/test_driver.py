@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,6 +21,7 @@ from sweep.history.events import Closed, Event, Opened, Recorded, Status, TermBe
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.testing import CurvePoint, simulate
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
 from trainables.core import rng
@@ -109,6 +111,16 @@ def test_a_time_that_no_result_has_fails_the_trial_and_says_so(tmp_path: Path) -
     (trial,) = sweeps.history(folder).trials
     assert trial.status is Status.FAILED
     assert "the results have no 'steps'" in trial.replicas[0].error
+
+
+def test_an_infinite_time_fails_the_trial_and_not_the_sweep() -> None:
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        return {"score": 1.0, "clock": float(at.iteration) if at.iteration < 3 else math.inf}
+
+    asked = {"trials": 1, "scheduler": {"name": "median", "time_attr": "clock"}}
+    (trial,) = simulate({**asked, "stop": {"training_iteration": 9}}, curve).history.trials
+    assert trial.status is Status.FAILED
+    assert "scheduler.time_attr: 'clock' is inf at iteration 3" in trial.replicas[0].error
 
 
 def test_only_checkpoints_that_somebody_needs_stay_on_disk(tmp_path: Path) -> None:
