@@ -51,50 +51,50 @@ PARTS = (
         "store_crashes",
         store_crashes.run,
         20,
-        "every state that a power cut may leave; each fsync omitted",
+        "every state that a power cut may leave on disk; each fsync omitted once",
         "{cases} saves, {states} states read bit-identical; each omitted fsync was detected",
     ),
     Part(
         "store_faults",
         store_faults.run,
         len(store_faults.FAULTS),
-        "each write, fsync, rename, open, close, unlink of a save fails, or ends in a kill",
+        "each write, fsync, rename, open, close or unlink of a save fails, or is cut off by a kill",
         "{cases} calls, one at a time",
     ),
     Part(
         "store_damage",
         store_damage.run,
         8,
-        "a checkpoint is truncated at each byte, or has one bit flipped, also in its segments",
-        "{tried} damages, all detected; the trial continued from the previous checkpoint",
+        "a checkpoint or one of its segment files is truncated at each byte or has one bit flipped",
+        "{tried} damaged files, all detected; the trial continued from the previous checkpoint",
     ),
     Part(
         "store_hostile",
         store_hostile.run,
         5,
-        "handwritten hostile checkpoints, then random changes of them",
+        "handwritten hostile checkpoints, then random changes to them",
         "{files} files; none ran code or caused a signal",
     ),
     Part(
         "hostile_input",
         hostile_input.run,
         5,
-        "handwritten hostile specs and ledgers, then random changes of valid ones",
+        "handwritten hostile specs and ledgers, then random changes to valid ones",
         "{files} specs and ledgers, {good} of them valid, the others refused in one line; no side "
-        "effect, no signal, {slowest_s} s at most",
+        "effect, no signal, at most {slowest_s} s each",
     ),
     Part(
         "kill_group",
         partial(kills.run, victim=Victim.GROUP),
         200,
-        "kill -9 of the driver's process group, resume",
+        "kill -9 of the driver's process group, then resume",
         _KILLED,
     ),
     Part(
         "kill_driver",
         partial(kills.run, victim=Victim.DRIVER),
         100,
-        "kill -9 of the driver alone, resume at once",
+        "kill -9 of the driver alone, then resume at once",
         _KILLED,
     ),
     Part(
@@ -115,24 +115,24 @@ PARTS = (
         "kill_lanes",
         kill_lanes.run,
         60,
-        "kill -9 of a sweep whose trials are lanes of one program: its driver or the process of "
-        "the lanes",
-        "{kills} kills of {cases} sweeps, {lost} slices lost with the process of the lanes; all "
+        "kill -9 of a sweep whose trials are lanes of one compiled program (`--pool stack`): its "
+        "driver or the lanes' process",
+        "{kills} kills of {cases} sweeps, {lost} slices lost with the lanes' process; all "
         "processes ended within {gone_s} s",
     ),
     Part(
         "kill_server",
         kill_server.run,
         30,
-        "kill -9 of the PostgreSQL server of the ledger, or of one of its processes",
+        "kill -9 of the ledger's PostgreSQL server, or of one of the server's processes",
         "{kills} kills of {cases} sweeps, {servers} of the whole server; each driver continued by "
-        "itself, no slice repeated",
+        "itself; no slice was repeated",
     ),
     Part(
         "cluster_scheduler",
         partial(kill_cluster.run, victim="scheduler"),
         30,
-        "kill -9 of the scheduler of a Dask cluster, restart it and workers, resume",
+        "kill -9 of a Dask cluster's scheduler, then restart scheduler and workers, and resume",
         _CLUSTER,
     ),
     Part(
@@ -147,15 +147,15 @@ PARTS = (
         "cluster_driver",
         partial(kill_cluster.run, victim="driver"),
         30,
-        "kill -9 of a driver whose slices run on a Dask cluster, resume at once",
+        "kill -9 of a driver whose slices run on a Dask cluster, then resume at once",
         _CLUSTER,
     ),
     Part(
         "cluster_storage",
         partial(kill_cluster.run, victim="storage"),
         30,
-        "kill -9 of the S3 server of the checkpoints, which is restarted with its data",
-        "{kills} kills of {cases} sweeps; each driver continued by itself, no slice repeated",
+        "kill -9 of the checkpoints' S3 server, which is restarted with its data",
+        "{kills} kills of {cases} sweeps; each driver continued by itself; no slice was repeated",
     ),
     Part(
         "cluster_any",
@@ -176,7 +176,7 @@ PARTS = (
         "partition_drivers",
         partial(partitions.run, victims="drivers"),
         30,
-        "a driver is suspended until one on another machine has taken over its sweep",
+        "a driver is suspended until a driver on another machine has taken over its sweep",
         "{cuts} drivers of {cases} sweeps, {cuts_remote} of them with PostgreSQL; each ended with "
         "code 3 and wrote no more events",
     ),
@@ -198,16 +198,16 @@ PARTS = (
         "mlflow_faults",
         mlflow_faults.run,
         5,
-        "MLflow refuses, hangs, is slow, answers 500, loses or truncates its answer",
-        "{cases} sweeps, no row missing or duplicated; slower by {slower_percent_median} % "
+        "MLflow refuses requests, hangs, is slow, answers 500, or loses or truncates answers",
+        "{cases} sweeps, no row missing or duplicated; sweeps slower by {slower_percent_median} % "
         "(median; {slower_percent} % at most)",
     ),
     Part(
         "programs",
         programs.run,
         20,
-        "trials start processes; each sweep uses one way (multiprocessing, joblib, torch, "
-        "gymnasium, programs); kill -9 of the driver's group, resume",
+        "trials start processes, in each sweep in one way (multiprocessing, joblib, torch, "
+        "gymnasium, programs); kill -9 of the driver's process group, then resume",
         "{trials} trials of {cases} sweeps; {kills} kills interrupted {interrupted} trials; each "
         "trial returned the right result, and no process was left",
     ),

@@ -16,10 +16,10 @@ Trials = Sequence[Mapping[str, Any]]
 #: Name of an error → its description, in the order of the table.
 ERRORS = {
     "lost": "trials never finished",
-    "stuck": "trials that stay running or waiting forever",
+    "stuck": "trials that run or wait forever",
     "twice": "trials finished twice",
     "missing": "iterations missing in curves",
-    "repeated": "iterations that are repeated in curves",
+    "repeated": "iterations that curves contain twice",
     "other_curve": "trials with a wrong curve",
     "other_end": "trials with a wrong final state",
 }

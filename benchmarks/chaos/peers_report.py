@@ -62,7 +62,7 @@ def _kills(lines: Lines, kind: str, title: str) -> Iterator[str]:
 def _rows(kind: str) -> list[Row]:
     rows: list[Row] = [("kills", lambda x: str(len(x)))]
     rows += [(f"{text}, total", _sum(key)) for key, text in ERRORS.items()]
-    rows += [("iterations repeated after a kill, median (maximum)", _again)]
+    rows += [("iterations trained again after a kill, median (maximum)", _again)]
     if kind == "worker":
         rows.append(("kills after which the tool had to be restarted by hand", _some("begun")))
         rows.append(("other trials with a counted failure, total", _innocent))
@@ -113,7 +113,7 @@ def _counted(names: Sequence[str]) -> str:
 
 def _faults(lines: Lines) -> Iterator[str]:
     yield from ("## Failing system calls of four checkpoints", "")
-    yield "| | calls | faults | occurred | saves refused | acknowledged and lost | fsyncs |"
+    yield "| | calls | faults | faults that occurred | saves refused | saves lost | fsync calls |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for tool in TOOLS:
         found = [line for line in lines if line["case"].startswith(f"fault {tool} ")]
@@ -133,70 +133,70 @@ def _faults(lines: Lines) -> Iterator[str]:
 _OPENING = """
 # Kills and failing disks: sweep, Ray Tune and Optuna
 
-This page compares what a kill or a failing system call costs in sweep, Ray Tune 2.60.0, and Optuna
-5.0.0 with joblib 1.6.0. Each tool runs {trials} trials of {iterations} iterations of {ms} ms, two
-at a time, with a checkpoint after every iteration, and suffers the same failures. The correct
-curves are known exactly, so the comparison is automatic.
+This page shows what a kill or a failing system call costs in sweep, in Ray Tune 2.60.0, and in
+Optuna 5.0.0 with joblib 1.6.0. Each tool runs {trials} trials of {iterations} iterations of {ms}
+ms, two at a time, with a checkpoint after every iteration, and suffers the same failures. The
+correct curves are known exactly, so a program can compare each tool's curves with them.
 
-Kills happen after a number of iterations that is drawn from a seed, not after a time, so they are
-the same for every tool and every machine. For the same reason, the page reports no times. Each tool
-is configured for fault tolerance as its documentation recommends; if there is a choice, the option
-most favourable to the tool is used:
+Each kill happens after a number of iterations that is drawn from a seed, not after a time, so kills
+are the same for every tool and every machine. Times depend on the machine and are not reported.
+Each tool is configured for fault tolerance as its documentation recommends; if there is a choice,
+the option most favourable to the tool is used:
 
 - *Ray Tune*: the class API, `FailureConfig(max_failures=3)`, `Tuner.restore` with unfinished and
-  errored trials resumed, all checkpoints kept, and the state of the experiment saved at every step
+  errored trials resumed, all checkpoints kept, and the experiment's state saved at every step
   (`TUNE_GLOBAL_CHECKPOINT_S=0`). *Two kept* uses `num_to_keep=2` and Tune's default interval for
-  saving its state. The memory monitor is off, because other programs use the machine.
+  saving its state. Ray's memory monitor is off, because other programs use the same machine.
 - *Optuna + joblib*: SQLite with a long timeout, a heartbeat every second and a grace period of 10
   s, `RetryHeartbeatStaleTrialCallback(max_retry=3, inherit_intermediate_values=True)`, checkpoints
   in the artifact store as in Optuna's example `pytorch_checkpoint.py`, one trial per joblib task.
-  After a restart, this setup waits until the heartbeats of the dead processes are stale.
+  After a restart, Optuna waits until the dead processes' heartbeats are stale.
 - *sweep*: `sweep run` and `sweep resume`. Slices, the pieces in which sweep trains a trial, take
   {slice_s} s, so each trial has several slices. With the default of 30 s, each of these short
   trials would be one slice and restart from the beginning.
 
-The trials are plain functions without rollout workers.
+Each trial is a plain function without rollout workers.
 """
 _CLOSING = """
 Each fault is an error (`EIO`, `ENOSPC`) or a SIGKILL at one system call, in a process that saves
-checkpoints with the tool's own API. A save is *acknowledged* when it has returned: `Trainable.save`
-through its storage context for Ray Tune, the artifact's ID in the trial for Optuna, the file under
-its final name for sweep. The last acknowledged checkpoint is *lost* if neither it nor a later one
-can be read afterwards, or if its state differs. If a tool saves in two threads, a fault may occur
-in both. The operating system's page cache survives these faults, so they cannot show the effect of
-fsync; the last column counts the fsync calls of four saves. `benchmarks/chaos/store_crashes.py`
-simulates power cuts for sweep.
+checkpoints with the tool's own API. A save is *acknowledged* for Ray Tune when `Trainable.save` has
+returned, for Optuna when the artifact's ID is stored in the trial, and for sweep when the file has
+its final name. The last acknowledged checkpoint is *lost* if neither this checkpoint nor a later
+one can be read afterwards, or if the state read differs. If a tool saves in two threads, a fault
+may occur in both. The operating system's page cache survives these faults, so they cannot show the
+effect of fsync; the last column counts the fsync calls during four saves.
+`benchmarks/chaos/store_crashes.py` simulates power cuts for sweep.
 
 ## Causes
 
-These causes were found in the folders of runs with errors:
+The folders of runs with errors showed these causes:
 
 - *Repeated iterations* (Ray Tune): `result.json` already contains the iterations since the
   state was last saved, and Ray Tune appends them again after a restart.
 - *Missing iterations* (Ray Tune): when a trial continues in another process, Ray Tune overwrites
-  the newer `result.json` with an older copy from the storage. Tune's analysis reads that file;
-  `progress.csv` had the rows.
+  the newer `result.json` with an older copy from the storage. Tune's analysis reads `result.json`;
+  `progress.csv` still had the rows.
 - *Trials never finished* (Ray Tune, two kept): the saved state names a checkpoint that was deleted
-  after two newer ones. The trial fails until its retries are used up: `Could not recover from
-  checkpoint as it does not exist on storage anymore`. Keeping all checkpoints, the default, avoids
-  this.
+  when two newer ones existed. The trial fails until its retries are used up: `Could not recover
+  from checkpoint as it does not exist on storage anymore`. Keeping all checkpoints, the default,
+  avoids this.
 - *Processes left* (Optuna + joblib): loky's workers survive a driver that is killed alone. The
   surviving workers finish their tasks while the restarted run continues, and then wait.
-- `sem.loky-#` in `/dev/shm` (Optuna with joblib) are names of semaphores of a few bytes each. The
-  process that removes them, loky's resource tracker, was killed with the group. In sweep, the next
-  driver removes the semaphores of a killed one.
+- `sem.loky-#` in `/dev/shm` (Optuna with joblib) are semaphores of a few bytes each. loky's
+  resource tracker, the process that removes them, was killed with the group. In sweep, the next
+  driver removes a killed driver's semaphores.
 - `joblib_memmapping_folder`, listed above for Ray Tune, belongs to another program on the machine.
-- These errors were not investigated: the `KeyError` of *two kept*, the `UpdateFinishedTrialError`
-  of Optuna after a restart, and the processes that Ray Tune left.
+- Not investigated: the `KeyError` of *two kept*, Optuna's `UpdateFinishedTrialError` after a
+  restart, and the processes that Ray Tune left.
 
 ## Limits of this comparison
 
 The comparison has few kills, on one busy machine, in a small search: a 0 in a table proves little,
-and a 1 is not a failure rate. Runs in which Ray failed to start within its own limit of 30 s are
-not counted, and the age of Tune's saved state at a kill depends on the machine. Ray Tune and Optuna
-have many features that are not tested here, such as several machines. sweep repeats the iterations
-that its database did not yet contain: at most one slice per worker, by default 30 s of training. A
-tool that saves after every iteration may lose less.
+and a single failure says nothing about its rate. Runs in which Ray failed to start within its own
+limit of 30 s are not counted, and the age of Tune's saved state at the time of a kill depends on
+the machine. Ray Tune and Optuna have many features that are not tested here, such as several
+machines. sweep repeats the iterations that its database did not yet contain: at most one slice per
+worker, by default 30 s of training. A tool that saves after every iteration may repeat less.
 
 ## How to repeat it
 
@@ -204,8 +204,8 @@ tool that saves after every iteration may lose less.
     build/peers/bin/pip install {pins}
     python -m benchmarks.chaos.peers --peers build/peers/bin/python --rounds 10
 
-`--rounds 10` means ten kills of each kind and tool; a kill takes a minute or two for Ray Tune, and
-half as long for the others. Cases in `benchmarks/chaos/peers.jsonl` are not run again, unless
-`--out` names another folder. `--keep` keeps the folders of killed runs. `--report-only` rewrites
-this page.
+`--rounds 10` means ten kills of each kind for each tool; a kill takes a minute or two for Ray Tune,
+and half as long for the others. Cases that `benchmarks/chaos/peers.jsonl` already contains are not
+run again unless `--out` names a different folder. `--keep` keeps the folders of killed runs.
+`--report-only` rewrites this page.
 """
