@@ -234,6 +234,18 @@ def test_T25_the_others_go_on_with_whole_batches_until_none_is_left(tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_a_child_that_a_restored_checkpoint_lacks_is_not_waited_for(tmp_path: Path) -> None:
+    trainer = make(tmp_path, {"ignore_worker_failures": True})
+    trainer.train()
+    state = trainer.get_state()
+    state["trainable"]["data"]["workers"][1] = None  # as after its failure
+    trainer.train()  # both sample on
+    trainer.set_state(state)
+    assert trainer.train()["num_healthy_workers"] == 1
+    trainer.stop()
+
+
+@pytest.mark.slow
 def test_a_resumed_trial_goes_on_from_whole_counters_weights_and_environments(
     tmp_path: Path,
 ) -> None:

@@ -146,6 +146,11 @@ class AsyncWorkers(ChildWorkers):
                 child for child in self._sampling_children if child not in asked
             ]
 
+    def _leave_out(self, child: SupervisedWorker) -> None:
+        """Kill a child, whose sample is not waited for any more, and continue without it."""
+        super()._leave_out(child)
+        self._sampling_children = [one for one in self._sampling_children if one is not child]
+
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Call a method of each worker after all have finished their samples.
 
