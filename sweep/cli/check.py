@@ -24,7 +24,7 @@ PATIENCE_S, ANSWER_S = 60.0, 15.0
 @click.option(
     "--pool",
     metavar="NAME",
-    help="The pool of the sweep; with stack, two lanes are tested together; default: loky.",
+    help="The sweep's pool; with stack, two trials are tested in one program; default: loky.",
 )
 @click.option(
     "--for",
@@ -33,14 +33,15 @@ PATIENCE_S, ANSWER_S = 60.0, 15.0
     callback=options.check_waitable,
     default=60.0,
     metavar="SECONDS",
-    help="Time limit of the test of the trainable; steps that were not reached are listed, which "
-    "is not an error; default: 60.",
+    help="Time limit for the test of the trainable; steps that it does not reach are listed, but "
+    "are no error; default: 60.",
 )
 @options.sweep_options
 def validate(space: str, **given: Any) -> None:
     """Check a spec, its cost, and whether its trainable works.
 
-    The trainable is trained, saved, restored and compared for a short time. Nothing is written.
+    The trainable is trained for a short time, saved and restored, and its results are compared.
+    Nothing is written.
     """
     from sweep import pools
     from sweep.cli import check_tables
@@ -65,9 +66,9 @@ def schema() -> None:
     """Print the JSON Schema of specs, for editors.
 
     It includes the options of all installed plugins and the settings of all installed trainables.
-    If a spec begins with `# yaml-language-server: $schema=sweep.schema.json`, as those of `sweep
-    init` do, editors check and complete it with that file; `sweep schema > sweep.schema.json`
-    updates it.
+    Editors check and complete a spec with the file sweep.schema.json if the spec begins with
+    `# yaml-language-server: $schema=sweep.schema.json`, as after `sweep init`. To write or update
+    the file, run `sweep schema > sweep.schema.json`.
     """
     from sweep.operations import schema as schemas
 
@@ -77,25 +78,27 @@ def schema() -> None:
 
 @click.command("check-env")
 @click.argument("env")
-@click.option("--env-config", metavar="YAML", help="Its configuration, such as '{g: 9.0}'.")
+@click.option(
+    "--env-config", metavar="YAML", help="The environment's arguments, such as '{g: 9.0}'."
+)
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
     default=2000,
     metavar="N",
-    help="Steps of each measurement of speed; default: 2000.",
+    help="Number of steps in each speed measurement; default: 2000.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True, max=1e6),
     metavar="S",
-    help="Time limit of one call of the environment; default: 60.",
+    help="Time limit for one call of the environment, in seconds; default: 60.",
 )
 @options.json_option
 def check_env(env: str, **given: Any) -> None:
     """Measure an environment: speed, faults, exactness.
 
-    The level of exactness describes how much of its state a checkpoint contains.
+    The exactness level says how much of the environment's state a checkpoint contains.
     """
     from sweep.cli import check_tables
     from sweep.core import plugins
@@ -129,18 +132,19 @@ def _read_env_config(text: str | None) -> dict[str, Any]:
 @click.option(
     "--address",
     metavar="ADDRESS",
-    help="A cluster: of Dask, such as tls://node-1:8786, or with --pool ray, such as node-1:6379.",
+    help="Address of a Dask cluster to check, such as tls://node-1:8786, or with --pool ray of a "
+    "Ray cluster, such as node-1:6379.",
 )
 @click.option("--pool", metavar="NAME", help="Kind of the cluster: dask or ray; default: dask.")
 @options.service_options
-@options.wait_option(ANSWER_S, "each part's answer")
+@options.wait_option(ANSWER_S, "an answer from each service")
 @options.sweep_options
 def doctor(name: str | None, wait: float, **given: Any) -> int:
     """Check this machine and the services that a sweep needs.
 
     With NAME, also check the services of that sweep. Each problem is printed with advice.
-    Everything that is written is removed, except a new signing key if a cluster is
-    checked. Exit code 2: something is unusable.
+    Everything that the check writes is removed, except a new signing key if a cluster
+    is checked. Exit code 2: something is unusable.
     """
     from sweep import pools
     from sweep.cli import check_tables
@@ -161,10 +165,10 @@ def doctor(name: str | None, wait: float, **given: Any) -> int:
 
 @click.command()
 @completion.name_argument
-@click.option("--repair", is_flag=True, help="Repair what the remaining files allow.")
+@click.option("--repair", is_flag=True, help="Repair as much as the remaining files allow.")
 @options.sweep_options
 def verify(name: str, repair: bool, **given: Any) -> int:
-    """Check checkpoints, ledger, copies and files; repair them.
+    """Check a sweep's records and files, or repair them.
 
     Exit code 6: something is damaged.
     """
@@ -192,10 +196,10 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 
 @click.command()
 @completion.name_argument
-@options.wait_option(PATIENCE_S, "a server that is away")
+@options.wait_option(PATIENCE_S, "a server that does not respond")
 @options.sweep_options
 def sync(name: str, wait: float, **given: Any) -> int:
-    """Send MLflow and Optuna's tables what they still miss.
+    """Send MLflow and Optuna the results that they still lack.
 
     Nothing is trained. MLflow also gets the report and the best model of a finished sweep. Exit
     code 4: not everything could be sent.

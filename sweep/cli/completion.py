@@ -68,7 +68,7 @@ trial_option = click.option(
     "--trial",
     default="best",
     metavar="best|N",
-    help="Which trial; default: best.",
+    help="Trial to use; default: best.",
     shell_complete=trials,
 )
 

@@ -37,7 +37,7 @@ def _common_options(command: options.F) -> options.F:
     for option in (
         options.json_option,
         options.root_option,
-        options.wait_option(PATIENCE_S, "the driver's answer"),
+        options.wait_option(PATIENCE_S, "the running sweep's answer"),
     ):
         command = option(command)
     return command
@@ -60,13 +60,13 @@ def _make_trials_command(verb: str, text: str) -> click.Command:
 
 stop = _make_trials_command(
     "stop",
-    "End trials, or the whole sweep, at their next checkpoint.\n\n"
-    "Without TRIALS the whole sweep ends, as with Ctrl-C.",
+    "End trials, or the whole sweep, at the next checkpoint.\n\nWithout TRIALS the whole sweep "
+    "ends, as with Ctrl-C.",
 )
 pause = _make_trials_command(
     "pause",
-    "Pause trials, or the whole sweep, until `sweep unpause`.\n\n"
-    "They pause at their next checkpoint; without TRIALS the whole sweep pauses.",
+    "Pause trials, or the whole sweep, until `sweep unpause`.\n\nTrials pause at their next "
+    "checkpoint; without TRIALS the whole sweep pauses.",
 )
 unpause = _make_trials_command("unpause", "Continue paused trials, or the whole sweep.")
 
@@ -86,7 +86,7 @@ def clone(
 ) -> None:
     """Clone a trial with some settings changed.
 
-    It does not count for --trials.
+    The clone does not count towards --trials.
     """
     from sweep.spec import Override
 
@@ -99,14 +99,18 @@ def clone(
 @completion.name_argument
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @click.option(
-    "--why", "reason", default="", metavar="TEXT", help="The reason, recorded in the history."
+    "--why",
+    "reason",
+    default="",
+    metavar="TEXT",
+    help="Reason for the suggestion, recorded in the history.",
 )
 @_common_options
 def suggest(name: str, settings: tuple[str, ...], reason: str, **given: Any) -> None:
     """Suggest settings for the next new trial.
 
     The searcher proposes the settings that are not given, and learns from the trial as from any
-    other. It counts for --trials. With grid, the trials after it take the values that it left out.
+    other. The trial counts towards --trials. Grid values that it displaces go to later trials.
     """
     from sweep.operations import control_client
     from sweep.spec import Override
@@ -127,13 +131,15 @@ def suggest(name: str, settings: tuple[str, ...], reason: str, **given: Any) -> 
 
 @click.command("set")
 @completion.name_argument
-@click.option("--trials", type=click.IntRange(min=1), metavar="TOTAL", help="The new total.")
+@click.option(
+    "--trials", type=click.IntRange(min=1), metavar="TOTAL", help="New total number of trials."
+)
 @options.jobs_option
 @options.budget_option
 @options.max_disk_option
 @_common_options
 def set_(name: str, trials: int | None, jobs: int | None, **given: Any) -> None:
-    """Change the number of trials, trials at once, or budget."""
+    """Change the number of (concurrent) trials, or the budget."""
     body = {"trials": trials, "jobs": jobs, **options.read_budget(given)}
     changed = {key: value for key, value in body.items() if value}
     if not changed:
@@ -174,23 +180,24 @@ def _request(name: str, verb: str, body: dict[str, Any], options_given: dict[str
     type=click.IntRange(min=1),
     required=True,
     metavar="TOTAL",
-    help="Trials of all sweeps that it starts, together, whenever it is started again.",
+    help="Maximum number of trials in all sweeps of the model together, also over restarts of the "
+    "server.",
 )
 @click.option(
     "--budget",
     "budget",
     multiple=True,
     metavar="KEY=NUMBER",
-    help="Budget of these sweeps: time_s, cpu_hours and timesteps of all together; target, "
-    "patience and settled of each.",
+    help="Budget of the model's sweeps: time_s, cpu_hours and timesteps for all sweeps together; "
+    "target, patience and settled for each sweep.",
 )
 @click.option(
     "-j",
     "--jobs",
     type=click.IntRange(min=1),
     metavar="SLOTS",
-    help="Trials that all sweeps of the model together train at once, since only one of them runs "
-    "at a time; default: as many as the cores can take.",
+    help="Number of concurrent trials in the model's sweep (one sweep runs at a time); default: "
+    "as many as the cores can take.",
 )
 @options.root_option
 def mcp_(
@@ -198,8 +205,8 @@ def mcp_(
 ) -> None:
     """Let a language model tune, within the limits given here.
 
-    A server of the Model Context Protocol on standard input and output, which the client of the
-    model starts. The model can start sweeps of the SPACEs, narrow their search spaces, read
+    This server of the Model Context Protocol uses standard input and output, and is started by the
+    model's client. The model can start sweeps of the SPACEs, narrow their search spaces, read
     results, suggest settings, and stop its own sweeps.
     """
     from sweep.core.errors import UsageError

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=3,
     metavar="K",
-    help="Best trials that keep their best checkpoint; default: 3.",
+    help="Number of best trials that keep their best checkpoint; default: 3.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted; delete nothing.")
 @click.option(
     "--mlflow",
     is_flag=True,
-    help="Also mark runs in ROOT/mlflow.db as deleted whose sweep or trial no longer exists.",
+    help="Also mark those runs in ROOT/mlflow.db as deleted whose sweep or trial no longer exists.",
 )
-@click.option("--yes", is_flag=True, help="With --mlflow: do not ask.")
+@click.option("--yes", is_flag=True, help="With --mlflow: do not ask for confirmation.")
 @options.sweep_options
 def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bool) -> None:
     """Delete checkpoints and files that are no longer needed.
 
-    Without names, this is done for all sweeps. Each sweep can be resumed afterwards as before,
-    since trials that may continue keep what they need.
+    Without names, this is done for all sweeps. Each sweep can still be resumed afterwards, since
+    trials that may continue keep what they need.
     """
     dry_run, mlflow = given["dry_run"], given["mlflow"]
     if mlflow and names:
@@ -92,8 +92,8 @@ def _delete_orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Fre
 @click.argument(
     "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.names
 )
-@click.option("--mlflow", is_flag=True, help="Mark their runs deleted in MLflow, too.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--mlflow", is_flag=True, help="Also mark their runs as deleted in MLflow.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.sweep_options
 def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: bool) -> None:
     """Delete sweeps with all their checkpoints.

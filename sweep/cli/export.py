@@ -30,29 +30,37 @@ if TYPE_CHECKING:
     "--checkpoint",
     default="compared",
     metavar="compared|best|last|STEP",
-    help="Which checkpoint; default: compared, the best network of its seeds in fresh episodes.",
+    help="Checkpoint to export; default: compared, the network that is best in fresh episodes, "
+    "among the networks of all seeds.",
 )
 @click.option(
     "--episodes",
     type=click.IntRange(0, 100_000),
     default=20,
     metavar="N",
-    help="Fresh episodes that each network plays; 0 to choose by the metric; default: 20.",
+    help="Number of fresh episodes that each network plays; 0: choose by the metric; default: 20.",
 )
 @click.option(
     "--format",
     "formats",
     type=click.Choice(["onnx", "torch-export", "safetensors", "mlflow"]),
     multiple=True,
-    help="The format, or several; default: onnx.",
+    help="Format of the model; give the option again for several formats; default: onnx.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write.")
 @click.option(
-    "--register", metavar="MODEL", help="Add it to the trial's MLflow run, as MODEL's next version."
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder to which the model is written.",
+)
+@click.option(
+    "--register",
+    metavar="MODEL",
+    help="Add the model to the trial's MLflow run, as the next version of MODEL.",
 )
 @options.sweep_options
 def export_model(name: str, root: Path, **given: Any) -> None:
-    """Write a trial's model and a card into a folder.
+    """Write a trial's model and its model card to a folder.
 
     A function or class with its own export_model(folder) writes its own files. With --register the
     model is added to the trial's run in MLflow, and --out may be omitted.
@@ -128,14 +136,18 @@ def _throttle(show: Callable[[str], None], every_s: float) -> Callable[[str], No
 @completion.trial_option
 @checkpoint_option
 @click.option(
-    "--episodes", type=click.IntRange(1, 100_000), default=10, metavar="N", help="Default: 10."
+    "--episodes",
+    type=click.IntRange(1, 100_000),
+    default=10,
+    metavar="N",
+    help="Number of episodes; default: 10.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     metavar="S",
-    help="Same seed, same episodes; default: 0.",
+    help="Seed of the episodes: the same seed gives the same episodes; default: 0.",
 )
 @click.option(
     "--video",
@@ -143,7 +155,7 @@ def _throttle(show: Callable[[str], None], every_s: float) -> Callable[[str], No
     metavar="DIR",
     help="Write an MP4 file of each episode.",
 )
-@click.option("--window", is_flag=True, help="Show them on the screen.")
+@click.option("--window", is_flag=True, help="Show the episodes on the screen.")
 @options.sweep_options
 def play(name: str, root: Path, **given: Any) -> None:
     """Play episodes of a trial's policy, or of an exported one."""
@@ -176,13 +188,15 @@ def _refuse_choice(choice: "Choice") -> None:
 
 @click.command()
 @click.argument("name", required=False, shell_complete=completion.names)
-@click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Default: 5000.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=5000, help="Port to serve at; default: 5000."
+)
 @click.option("--host", default="127.0.0.1", help="Address to serve at; default: this machine's.")
 @click.option(
     "--open/--no-open",
     "show",
     default=None,
-    help="Open it in a browser; default: if there is a screen.",
+    help="Open the page in a browser; default: only if there is a screen.",
 )
 @options.root_option
 def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) -> int:
@@ -210,11 +224,12 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
 @options.json_option
 def trust(files: tuple[Path, ...], as_json: bool) -> None:
-    """Let checkpoints that another user signed be restored.
+    """Allow checkpoints signed by another user to be restored.
 
-    They may run code as you. FILE may also be the card.json of an exported model, which can then be
-    played, and the file sweep.postgresql or checkpoints of a sweep's folder, whose server then gets
-    your credentials. Trust applies to these very files, wherever they are, and only to you.
+    A trusted checkpoint may run code as you. FILE may also be the card.json of an exported model,
+    which can then be played, or the file sweep.postgresql or checkpoints in a sweep's folder; the
+    server named there then gets your credentials. Trust applies to files with exactly this content,
+    wherever they are, and only to you.
     """
     from sweep.ledger import signed
     from sweep.ledger.folder import CHECKPOINTS

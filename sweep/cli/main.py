@@ -104,7 +104,7 @@ class _GroupedCommands(click.Group):
 @click.version_option(__version__, message="%(version)s")
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """Find the settings with which a trainer learns best. Everything can be killed and resumed."""
+    """Find the settings with which a trainer learns best. Every sweep can be killed and resumed."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

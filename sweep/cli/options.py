@@ -76,14 +76,15 @@ jobs_option = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="SLOTS",
-    help="Trials at once; default: as the sweep was run before, or as many as the cores can take.",
+    help="Number of concurrent trials; default: as in the sweep's last run, or as many as the "
+    "cores can take.",
 )
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     callback=check_waitable,
     metavar="SECONDS",
-    help="Save and stop after this long; the sweep can be resumed.",
+    help="Save and stop after this time; the sweep can be resumed.",
 )
 
 
@@ -109,13 +110,14 @@ def pool_options(command: F) -> F:
             "--address",
             metavar="ADDRESS",
             help="Address of the cluster's scheduler, such as tls://node-1:8786 (dask) or "
-            "node-1:6379 (ray); default: as before.",
+            "node-1:6379 (ray); default: as in the last run.",
         ),
         click.option(
             "--pool",
             metavar="NAME",
-            help="loky (processes), inline (this process), stack (lanes of one program), dask or "
-            "ray (a cluster, see --address) or your own pool; default: as before, or loky.",
+            help="Pool in which trials run: loky (several processes), inline (this process), "
+            "stack (one program that trains several trials), dask or ray (a cluster, see "
+            "--address) or your own pool; default: as in the last run, or loky.",
         ),
     ):
         command = option(command)
@@ -152,15 +154,16 @@ def service_options(command: F) -> F:
             "--storage",
             metavar="URL",
             envvar="SWEEP_STORAGE",
-            help="PostgreSQL server for the ledger instead of a file, as "
-            "postgresql+psycopg://HOST/DATABASE; also as SWEEP_STORAGE in the environment.",
+            help="PostgreSQL database for the sweep's records instead of a file, as "
+            "postgresql+psycopg://HOST/DATABASE; also read from the environment variable "
+            "SWEEP_STORAGE.",
         ),
         click.option(
             "--tracking-uri",
             metavar="URI",
             envvar="SWEEP_TRACKING_URI",
-            help="MLflow server instead of ROOT/mlflow.db; also as SWEEP_TRACKING_URI in the "
-            "environment.",
+            help="MLflow server instead of ROOT/mlflow.db; also read from the environment "
+            "variable SWEEP_TRACKING_URI.",
         ),
     ):
         command = option(command)
@@ -172,17 +175,17 @@ set_option = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Replace a setting of the file, such as config.gamma=0.9.",
+    help="Replace a setting in the file, such as config.gamma=0.9.",
 )
 budget_option = click.option(
     "--budget",
     "budget",
     multiple=True,
     metavar="KEY=NUMBER",
-    help="Change a value of the budget, such as time_s=7200.",
+    help="Change a value in the budget, such as time_s=7200.",
 )
 max_disk_option = click.option(
-    "--max-disk", metavar="SIZE", help="Change the size limit of checkpoints, such as 40GB."
+    "--max-disk", metavar="SIZE", help="Change the size limit for checkpoints, such as 40GB."
 )
 
 

@@ -64,10 +64,10 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 def results(names: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> None:
     """List all trials, best first, or compare sweeps.
 
-    Iterations and steps of a population's child include its parent's up to its birth; `own steps`
-    leaves them out, as budgets do.
+    If a trial continues another one, as with pbt, its iterations and steps include those of its
+    parent until then; `own steps` and budgets do not.
 
-    With several NAMEs, the best trials of these sweeps and their settings stand side by side.
+    With several NAMEs, the best trials of these sweeps are shown side by side with their settings.
     """
     from sweep.cli import tables
     from sweep.views import overview
@@ -117,10 +117,10 @@ def _without_config(row: dict[str, Any]) -> dict[str, Any]:
 @click.command()
 @completion.name_argument
 @completion.trial_argument
-@click.option("--log", is_flag=True, help="Print what the trial printed.")
+@click.option("--log", is_flag=True, help="Print the trial's output.")
 @options.sweep_options
 def show(name: str, trial: str, log: bool, root: Path, as_json: bool) -> None:
-    """Show everything about one trial: its number, or best."""
+    """Show everything about one trial, given as number or best."""
     from sweep.cli import trial_tables
     from sweep.views import lookup, overview
 
@@ -141,10 +141,13 @@ def show(name: str, trial: str, log: bool, root: Path, as_json: bool) -> None:
     "--test-seeds",
     type=click.IntRange(2, 10_000),
     metavar="N",
-    help="First retrain the best trials with N new seeds that no decision has seen.",
+    help="First retrain the best trials with N new seeds that influenced no decision.",
 )
 @click.option(
-    "--top", type=click.IntRange(min=1), metavar="K", help=f"Trials to retrain; default: {TESTED}."
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help=f"Number of trials to retrain; default: {TESTED}.",
 )
 @options.jobs_option
 @options.pool_options
@@ -153,8 +156,8 @@ def show(name: str, trial: str, log: bool, root: Path, as_json: bool) -> None:
 def best(name: str, **given: Any) -> int:
     """Show the best trial: score, settings, checkpoint.
 
-    The settings are YAML for a spec. With --test-seeds the best trials are first retrained with new
-    seeds.
+    The settings are printed as YAML for a spec. With --test-seeds the best trials are first
+    retrained with new seeds.
     """
     from sweep.cli import trial_tables
     from sweep.driver.final_evaluation import FinalEvaluation
@@ -230,7 +233,7 @@ def _run_final_evaluation(
 @completion.trial_argument
 @options.sweep_options
 def explain(name: str, trial: str, root: Path, as_json: bool) -> None:
-    """Explain why a trial was paused, stopped or bred.
+    """Explain why a trial was created, paused or stopped.
 
     Each decision is printed with the numbers that were compared.
     """
@@ -248,12 +251,17 @@ def explain(name: str, trial: str, root: Path, as_json: bool) -> None:
 @click.command("export-schedule")
 @completion.name_argument
 @completion.trial_option
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File to write; default: print the settings.",
+)
 @options.sweep_options
 def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json: bool) -> None:
     """Write a trial's settings over time, for pbt_replay.
 
-    They include those of its ancestors, each with its start.
+    The settings of its ancestors are included, each with its start.
     """
     from sweep.views import explanation, lookup
 
@@ -274,23 +282,23 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
     type=click.Path(dir_okay=False, path_type=Path),
     callback=options.check_parent,
     metavar="FILE",
-    help="Where to write it; default: ./NAME.html, or ./comparison.html.",
+    help="File to write; default: ./NAME.html, or ./comparison.html for several sweeps.",
 )
-@click.option("--watch", is_flag=True, help="Update it until the sweep stops.")
+@click.option("--watch", is_flag=True, help="Update the file until the sweep stops.")
 @click.option(
     "--png",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write the pictures as PNG files instead.",
+    help="Write the charts as PNG files to this folder instead.",
 )
 @options.root_option
 def report(
     names: tuple[str, ...], out: Path | None, watch: bool, png: Path | None, root: Path
 ) -> None:
-    """Write one HTML file: curves, importance, reasons.
+    """Write an HTML report: curves, importance, decisions.
 
-    With several NAMEs it shows these sweeps side by side: the curves of their best trials, what
-    each found for how much training, and settings.
+    With several NAMEs, the report compares these sweeps: the curves of their best trials, the best
+    score after each amount of training, and settings.
     """
     import contextlib
 

@@ -32,8 +32,9 @@ attach_option = click.option(
     "--attach",
     type=click.Choice(["beside", "wait", "later"]),
     envvar="SWEEP_ATTACH",
-    help="When MLflow gets the report and the best model: beside, after this command (default); "
-    "wait for it; later, by `sweep sync`. Also as SWEEP_ATTACH in the environment.",
+    help="When MLflow gets the report and the best model. beside: after this command ends "
+    "(default); wait: before it ends; later: with `sweep sync`. Also read from the environment "
+    "variable SWEEP_ATTACH.",
 )
 
 
@@ -52,14 +53,18 @@ attach_option = click.option(
     metavar="FILE",
     help="Convert this file: a sweep of W&B, or hyperparameters of rl-baselines3-zoo.",
 )
-@click.option("--env", metavar="ID", help="With --from: environment in the file.")
 @click.option(
-    "--algorithm", metavar="NAME", help="With --from: algorithm; default: the name of the file."
+    "--env", metavar="ID", help="With --from: environment to take if the file has several."
+)
+@click.option(
+    "--algorithm",
+    metavar="NAME",
+    help="With --from: algorithm; default: inferred from the file's name.",
 )
 def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
-    """Write a spec and its trainable; both run as they are. The sweep is named like FOLDER.
+    """Write a spec and its trainable, ready to run. The sweep is named after FOLDER.
 
-    The JSON Schema of the spec is written, too, with which editors check and complete it.
+    The spec's JSON Schema, with which editors check and complete the spec, is also written.
     """
     from sweep.operations import schema
     from sweep.spec.sections import name_from
@@ -254,7 +259,9 @@ def _may_be_space(space: str) -> bool:
 
 @click.command()
 @completion.name_argument
-@click.option("--trials", type=click.IntRange(min=1), metavar="TOTAL", help="The new total.")
+@click.option(
+    "--trials", type=click.IntRange(min=1), metavar="TOTAL", help="New total number of trials."
+)
 @options.jobs_option
 @options.root_option
 @options.pool_options
@@ -266,7 +273,8 @@ def _may_be_space(space: str) -> bool:
     "--space",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Another space from now on: the key space of a spec, or a space alone.",
+    help="File with the space to use from now on: a spec, of which only the key space is read, or "
+    "a space alone.",
 )
 @click.option(
     "--metric",
@@ -277,7 +285,7 @@ def _may_be_space(space: str) -> bool:
     "--stop",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A later end of trials from now on, such as timesteps_total=200000.",
+    help="End trials later from now on, such as at timesteps_total=200000.",
 )
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
 @click.option(
@@ -288,7 +296,7 @@ def _may_be_space(space: str) -> bool:
 @click.option(
     "--checkpoints",
     metavar="URL",
-    help="Folder to which they were moved or in which they are shared.",
+    help="Folder to which the checkpoints were moved or in which they are shared.",
 )
 @log_models_option
 @attach_option
