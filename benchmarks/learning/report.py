@@ -184,7 +184,7 @@ def _comparison(row: Row, means: Floats, reference: Floats) -> tuple[str, str, s
     if missing > 0 and len(means) >= row.seeds and row.highest is not None:
         highest = (reference.sum() + missing * row.highest) / row.seeds
         source += f"; the mean of {row.seeds} can be {highest:.1f} at most"
-        answer = "yes, for any return of missing seeds" if means.mean() >= highest else answer
+        answer = "yes, for any returns of the missing seeds" if means.mean() >= highest else answer
     elif min(len(means), len(reference)) >= row.seeds:
         low, high = difference(means, reference)
         source = f"Stable-Baselines3, {len(reference)} seeds; difference {low:.0f} to {high:.0f}"
@@ -247,10 +247,10 @@ def _curves(axis: Any, runs: Sequence[dict[str, Any]], color: str) -> None:
 TEXT = """# Learning
 
 This page compares the returns of every algorithm over several seeds with published or measured
-returns of other libraries. Each seed trains for the stated number of environment steps and then
-plays 100 fresh episodes (20 of Pong) greedily; its score is the mean return. The table shows the
-mean and standard deviation over the seeds, the interquartile mean (IQM), the 95 % bootstrap
-interval of the mean, and the worst seed.
+returns of other libraries. Under each seed, a policy is trained for the stated number of
+environment steps and then plays 100 fresh episodes (20 of Pong) greedily; the score of the seed is
+the mean return. The table shows the mean and standard deviation over the seeds, the interquartile
+mean (IQM), the 95 % bootstrap interval of the mean, and the score of the worst seed.
 
 | environment | algorithm | steps | seeds | return | IQM | 95 % | worst | goal | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -264,17 +264,17 @@ deterministic policy. *SLM Lab* is [its benchmark](https://github.com/kengz/SLM-
 returns during training. Where no return is published for as few steps, and for DQN on CartPole and
 PPO on Acrobot, we trained Stable-Baselines3 with the settings of rl-baselines3-zoo. *alike* means
 that sweep's mean is lower, but by less than the differences between seeds. For PPO on Acrobot and
-DQN on CartPole, sweep's settings are the best of seven and of nineteen candidates, chosen under
-seeds that no row uses. DQN on CartPole was trained under ten more seeds after the planned ten had
-reached a mean of 466. A return of Pong is at most 21, so a row can be decided before the reference
-has all its seeds.
+DQN on CartPole, sweep's settings are the best of seven and nineteen candidates, respectively,
+chosen under seeds that no row uses. DQN on CartPole was trained under ten more seeds after the
+planned ten had reached a mean of 466. Because a return in Pong is at most 21, a row of Pong can be
+decided before Stable-Baselines3 has been trained under all seeds.
 
 ## Update by update
 
-This table shows the distance between the weights of sweep and Stable-Baselines3 after 20 updates
-from the same weights, with the same batches and the same noise, relative to the total change of the
-weights. Both libraries use the same settings: PPO and A2C do not normalise advantages, A2C uses
-Adam, and DQN is neither double nor n-step.
+From the same weights, sweep and Stable-Baselines3 made 20 updates with the same batches and the
+same noise. The table shows the distance between the resulting weights, relative to the total change
+in the weights. Both libraries use the same settings: PPO and A2C do not normalise advantages, A2C
+uses Adam, and DQN is neither double nor n-step.
 
 | algorithm | relative distance |
 | --- | --- |
@@ -288,9 +288,9 @@ For each of five seeds, PPO trains policies; the *poor* ones are stopped early. 
 whole episodes: 5,000 steps on CartPole, 10,000 on Pendulum. An algorithm then learns from these
 files without an environment (`iql` and `dqn` with 5,000 updates) and plays 100 fresh episodes
 greedily. *Sampling* is the return of the seed's best policy while it wrote the files, and *greedy*
-is this policy's return over 100 greedy episodes; both are means over the seeds. The two columns
-from *above* show the 95 % bootstrap intervals of the return minus *sampling* and minus *greedy*;
-for the trained policy, minus 90 % of each.
+is this policy's return over 100 greedy episodes; both are means over the seeds. The last two
+columns before *better* show the 95 % bootstrap intervals of the return minus *sampling*, and of the
+return minus *greedy*; with files of a trained policy, of the return minus 90 % of each.
 
 | files of | algorithm | seeds | sampling | greedy | return | 95 % | worst | above | | better |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -305,7 +305,7 @@ ranges of the search span at least a factor of ten, and their middle is not the 
 (`benchmarks/learning/searched/*.yaml`). The three best trials are retrained under three seeds; the
 best of them and the tuned settings are then trained under ten seeds that the search did not use.
 The tuned settings of Acrobot and of CartPole dqn were chosen under some of these seeds, which
-favours them. *As good* means that the 95 % interval of the difference is not below zero.
+favours them. *As good* means that the 95 % interval of the difference is not entirely below zero.
 
 | environment | found | tuned | difference, 95 % | as good | found settings |
 | --- | --- | --- | --- | --- | --- |

@@ -174,7 +174,7 @@ def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         return
     yield (
         "| game | method | pool | sweeps | steps | worth of the picks | worst pick "
-        "| claim less worth |"
+        "| claim minus worth |"
     )
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for game, pool, method in itertools.product(GAMES, POOLS, METHODS):

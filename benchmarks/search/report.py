@@ -93,10 +93,11 @@ def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
     yield from textwrap.wrap(
         f"How good are the settings that a search recommends? After as many environment steps as "
         f"{REACHED_AT} full trainings, sweep's default method recommends settings that score "
-        f"{found[MAIN]:.0f} % of the game's range below the best ones (median of {len(its)} games, "
-        f"on seeds that no search saw). Settings of the best peer, {peer}, are "
-        f"{found[peer]:.0f} % below. Without knowledge from other games and with one seed per "
-        f"setting, sweep's are {found[BASELINE]:.0f} % below (`asha` with `tpe`).",
+        f"{found[MAIN]:.0f} % lower than the best ones (median of {len(its)} benchmark tasks, "
+        f"called games, on seeds that no search saw; percentages are of a game's range of scores). "
+        f"Settings of the best other method, {peer}, score {found[peer]:.0f} % lower. Without "
+        f"knowledge from other games and with one seed per setting (`asha` with `tpe`), sweep's "
+        f"settings score {found[BASELINE]:.0f} % lower.",
         100,
     )
 
@@ -268,38 +269,39 @@ def _over_games(
     return found
 
 
-_OPENING = """Methods in bold are sweep's. Each search was repeated {plays} times per game (a
-benchmark task) with the same seeds for all methods; a repetition is called a *play*. For details,
-see [How the searches are played](#how-the-searches-are-played). This command runs the searches and
-writes the page:
+_OPENING = """Methods in bold are sweep's; those of other tools are called *peers*. Each search was
+repeated {plays} times per game with the same seeds for all methods; a repetition is called a
+*play*. For details, see [How the searches are played](#how-the-searches-are-played). This command
+runs the searches and writes the page:
 
     python -m benchmarks.search --table curves.npz --tables FOLDER
 
 ![Regret against trainings, mean over games](search.svg)"""
-_REGRETS = """The regret of a search says how much worse its recommended settings are than the
+_REGRETS = """The regret of a search says how much worse its recommended settings score than the
 game's best ones, on seeds that no search saw. Regret is a percentage of the game's range, which
-reaches from a poor setting (only one in ten is worse) to the best one. Smaller is better.
-Columns: training used so far, in full trainings. Cells: median over the games, mean over the
-games."""
+reaches from the score of a poor setting (only one in ten is worse) to the best one. Smaller is
+better. The columns show the training used so far, in full trainings. Each cell shows the median
+and the mean over the games."""
 _VERDICTS = """On each game, sweep's method is compared with the peer that had the lowest median
-regret at the end of this game. The difference is the median over plays of sweep's regret minus the
-peer's, with its 95 % interval; negative values are in favour of sweep. The last column says *won*
-if the whole interval is below zero, *lost* if it is above, and *even* otherwise; *too few plays*
-means fewer than {least}."""
+regret at the end of the searches. The difference is the median over plays of sweep's regret minus
+the peer's, with its 95 % interval; negative values are in favour of sweep. The last column says
+*won* if the whole interval is below zero, *lost* if it is above, and *even* otherwise; *too few
+plays* means fewer than {least}."""
 _SETTLED = """With `budget: {settled: 0.02}` a sweep ends by itself when doubling the training is
-expected to improve the recommended setting by less than 2 % of its distance from a poor setting.
+expected to improve the recommended setting's score by less than 2 % of the difference between it
+and a poor setting's score.
 The table compares such sweeps with the same sweeps without this budget: environment steps saved,
 and regret added at the end, as means over plays."""
 _CLAIMS = """A search also reports a score for the setting that it recommends. The table shows by
-how much this score exceeds the setting's mean score on unseen seeds, in per cent of the game's
-range, with one worker: after 16 full trainings, then at the end. A positive value means that the
-score was partly luck."""
-_WITHIN = f"""The next table shows how accurate the reported scores were: the share of scores within
-one, then within two standard errors of the mean on unseen seeds, from {CLAIMS_FROM} full trainings
-on. Correct standard errors would give 68 % and 95 %."""
+how much this score exceeds the setting's mean score on unseen seeds, with one worker, in per cent
+of the game's range. The first number is after 16 full trainings, the second at the end of the
+search. A positive value means that the score was partly luck."""
+_WITHIN = f"""The next table shows how accurate the reported scores were after {CLAIMS_FROM} full
+trainings or more: the shares of scores within one and within two standard errors of the mean on
+unseen seeds. Correct standard errors would give 68 % and 95 %."""
 _REACHED = f"""The next table shows after how many full trainings each method's regret falls to, and
 stays at or below, the regret that **{BASELINE}** has after {REACHED_AT} (*never*: not within the
-play). In brackets is the 95 % interval:"""
+play). The 95 % interval is in brackets:"""
 _HOW = """## How the searches are played
 
 **A game** is a table of learning curves, one for each setting and seed. Instead of training, a
@@ -307,8 +309,8 @@ search reads parts of these curves. One full training is one whole curve: one se
 seed. In each play the search sees a random half of each setting's seeds; the other half evaluate
 the setting that it recommends. Intervals are 95 % bootstrap intervals of the median over plays.
 `benchmarks/search/game.py` describes the file format of a game; `--table` accepts any such file.
-The games whose names begin with `ppo` or `dqn` are trainings with sweep's own trainers (96 settings
-under 8 seeds; for DQN 48 settings); `python -m benchmarks.search.trained` makes such a table.
+The games whose names begin with `ppo` or `dqn` contain curves of sweep's own trainers (96 settings
+of PPO or 48 of DQN, under 8 seeds each); `python -m benchmarks.search.trained` makes such a table.
 
 **sweep** runs as it does for users, with driver, scheduler, searcher and choice of the best trial,
 but on the [simulated pool](testing-schedulers.md). The prior of `default`, which is the knowledge
@@ -316,8 +318,8 @@ from other games, never contains the game that is played.
 
 **Peers** ({peers}) are used through their own interfaces and recommend the setting that
 they name as the best (`study.best_trial`, `get_best_result`). A peer that cannot train a setting
-under several seeds is also played with the mean of three seeds as its result.
+under several seeds is also played in a second way: each result is the mean of three seeds.
 
 **A proposed setting that is not in the table** gets the curves of the nearest setting in the table,
-for all methods. So all curves are real, with real noise. Each trial has another seed, so a
-setting that is proposed twice gets two different curves."""
+for all methods. So all curves are real, with real noise. Each trial has a new seed, so a setting
+that is proposed twice gets two different curves."""

@@ -68,12 +68,12 @@ class Curve:
 
 
 def _checkpoint(action: str, parameters: int, goal: float = 0.0, reason: str = "") -> Case:
-    sizes = {1_000: "1k parameters", 9_155: "64x64", 100_000: "100k parameters"}
+    sizes = {1_000: "1k parameters", 9_155: "9,155 parameters", 100_000: "100k parameters"}
     size = sizes.get(parameters, f"{parameters // 10**6}M parameters")
     arguments = (action, str(parameters))
     return Case(
         f"checkpoint-{action}-{parameters}",
-        f"checkpoint, {size}: {action}, against raw bytes",
+        f"checkpoint of {size}: {action}, against raw bytes",
         "ms",
         Side("sweep", "checkpoint_ours", arguments),
         Side("raw bytes", "raw_bytes", arguments),
@@ -100,13 +100,13 @@ def _start(name: str, title: str, goal: float, reason: str = "") -> Case:
 
 
 #: Reason why sampling is slower than environments alone.
-ACTS = "the policy acts, and every step is checked"
+ACTS = "sweep's policy also acts, and every step is checked"
 
 
 def _sampling(
     envs: int, kind: str, goal: float = 0.0, env: str = "CartPole-v1", reason: str = ""
 ) -> Case:
-    limit = "the shortest loop by hand" if env == "CartPole-v1" else "the environments alone"
+    limit = "a minimal handwritten loop" if env == "CartPole-v1" else "the environments alone"
     arguments = (env, str(envs), kind)
     return Case(
         f"sampling-{env}-{envs}-{kind}",
@@ -150,7 +150,7 @@ def _off_policy(kind: str, title: str, peer: str, goal: float, reason: str = "")
 def _trial(number: int, goal: float = 0.0) -> Case:
     return Case(
         f"trial-{number}",
-        f"our own cost of trial number {number:,}, against that of number 100",
+        f"overhead of trial number {number:,} (driver and ledger), against that of number 100",
         "ms of CPU",
         Side("sweep", "engine_cost", ("trial", str(number))),
         Side("at number 100", "engine_cost", ("trial", "100")),
@@ -165,7 +165,7 @@ def _event(sweep: str, many: int, title: str) -> Case:
     """Return the comparison of an event's cost after `many` trials with that after 1,000."""
     return Case(
         f"event-{sweep}-{many}",
-        f"our own cost of an event after {many:,} trials, {title}, against that after 1,000",
+        f"overhead of an event after {many:,} trials ({title}), against after 1,000",
         "ms of CPU",
         Side("sweep", "engine_cost", (sweep, str(many))),
         Side("after 1,000", "engine_cost", (sweep, "1000")),
@@ -204,7 +204,7 @@ def _slots(slots: int) -> Case:
 def _memory(process: str) -> Case:
     return Case(
         f"memory-{process}",
-        f"peak memory of a {process} of a sweep of PPO, against import torch",
+        f"peak memory of a {process} in a PPO sweep, against import torch",
         "MB",
         Side("sweep", "memory", (process,)),
         Side("import torch", "memory", ("import-torch",)),
@@ -245,17 +245,17 @@ CASES = (
     ),
     Case(
         "ppo-rejax",
-        "PPO on CartPole, tuned, against training and environments compiled as one program, "
-        "compilation not counted",
+        "PPO on CartPole, tuned, against rejax, which compiles training and environments into one "
+        "program, compilation not counted",
         RATE,
         OURS,
         Side("rejax", "ppo_rejax", group="rejax"),
         1.0,
-        reason="all steps of rejax, also those of environments, are compiled; sweep calls numpy",
+        reason="rejax compiles all steps, also those of environments; sweep calls numpy",
     ),
     Case(
         "ppo-rejax-compiled",
-        "the same with our gradient steps compiled (make kernels)",
+        "the same with sweep's gradient steps compiled (`make kernels`)",
         RATE,
         Side("sweep, learner: compiled", "ppo_ours", ('{"learner": "compiled"}',)),
         Side("rejax", "ppo_rejax", group="rejax"),
@@ -264,30 +264,30 @@ CASES = (
     ),
     Case(
         "ppo-torch",
-        "PPO on CartPole, tuned, our default learner against our learner in torch",
+        "PPO on CartPole, tuned, sweep's default learner against its learner in torch",
         RATE,
         OURS,
         Side("sweep, learner: torch", "ppo_ours", ('{"learner": "torch"}',)),
         2.8,
         reason="torch's matrix products are faster on an Intel Xeon",
     ),
-    _networks("perceptron", "two perceptrons of 256-256 on CartPole", 1.5),
+    _networks("perceptron", "two MLPs of 256-256 units on CartPole", 1.5),
     _networks("lstm", "an LSTM of 64 units on CartPole", 2.0),
-    _networks("cnn", "the Nature network on pictures (84, 84, 4)", 1.3),
+    _networks("cnn", "the Nature CNN on images (84, 84, 4)", 1.3),
     _off_policy(
         "dqn",
-        "DQN on CartPole, 256-256",
+        "DQN on CartPole, MLP of 256-256 units",
         "Stable-Baselines3",
         3.0,
-        reason="half of the time of an update is spent in four matrix products, which are no "
+        reason="half of an update's time is spent in four matrix products, which are no "
         "faster in numpy than in torch; on an Intel Xeon the ratio was 3.48",
     ),
-    _off_policy("dqn", "DQN on CartPole, 256-256, against SBX on JAX", "SBX", 1.4),
-    _off_policy("sac", "SAC on Pendulum, 256-256", "Stable-Baselines3", 1.2),
-    _off_policy("sac", "SAC on Pendulum, 256-256, against SBX on JAX", "SBX", 1.0),
+    _off_policy("dqn", "DQN on CartPole, MLP of 256-256 units, against SBX on JAX", "SBX", 1.4),
+    _off_policy("sac", "SAC on Pendulum, MLPs of 256-256 units", "Stable-Baselines3", 1.2),
+    _off_policy("sac", "SAC on Pendulum, MLPs of 256-256 units, against SBX on JAX", "SBX", 1.0),
     Case(
         "ppo-475-sb3",
-        "training to a greedy return of 475, mean of 20 seeds",
+        "training PPO on CartPole to a greedy return of 475, mean of 20 seeds",
         "s",
         Side("sweep", "learning_time_ours"),
         Side("Stable-Baselines3", "learning_time_sb3", group="sb3"),
@@ -302,7 +302,7 @@ CASES = (
         Side("Optuna + Stable-Baselines3", "sweep_optuna_sb3", group="sb3"),
         3.5,
         more_is_better=False,
-        reason="half of the time of a slice is not learning, but mostly sampling (see below)",
+        reason="half of a slice's time is not learning, but mostly sampling (see below)",
     ),
     Case(
         "sweep16-ray",
@@ -325,7 +325,7 @@ CASES = (
     ),
     Case(
         "slots-busy",
-        "16 settings x 51,200 steps: share of the time of two slots in which a slice runs, from "
+        "16 settings x 51,200 steps: share of the two slots' time in which a slice runs, from "
         "the first slice to the last",
         "of 1",
         Side("sweep", "sweep_slots", ("busy",)),
@@ -336,21 +336,22 @@ CASES = (
     ),
     Case(
         "slots-outside",
-        "the same: median time of a slice outside its iterations, against 60 ms",
+        "the same sweep: median time that a slice spends outside its iterations, against 60 ms",
         "ms",
         Side("sweep", "sweep_slots", ("outside",)),
         Side("goal", "fixed", ("60",)),
         1.0,
         more_is_better=False,
         is_against_peer=False,
-        reason="half of the 200 iterations have a new best score, so their checkpoint is copied",
+        reason="half of the 200 iterations reach a new best score, so their checkpoints are copied",
     ),
     Case(
         "cartpole64",
-        "sweep run cartpole_ppo --trials 64 --jobs 2, against itself with a learner in torch",
+        "sweep run cartpole_ppo --trials 64 --jobs 2, against the same command with the learner in "
+        "torch",
         "s",
         Side("sweep", "cartpole64"),
-        Side("before", "fixed", ("61.5",)),
+        Side("in torch", "fixed", ("61.5",)),
         2.5,
         more_is_better=False,
         reason="61.5 s was measured on a faster machine, on which the command now takes 19.9 s",
@@ -362,7 +363,7 @@ CASES = (
     *(
         _event(sweep, many, title)
         for sweep, title in (
-            ("asha", "promotions of asha"),
+            ("asha", "promotions by asha"),
             ("seeds", "asha with seeds: auto"),
         )
         for many in (5_000, 50_000)
@@ -391,8 +392,9 @@ CASES = (
         Side("sweep", "trivial_ours"),
         Side("Ray Tune, reused actors, no tracker", "trivial_ray", group="ray"),
         4.0,
-        reason="a command with a single trial takes 1.2 of the 3.9 s; the driver needs 6 ms "
-        "of CPU per trial for the ledger, MLflow and Optuna; on an Intel Xeon the ratio was 4.35",
+        reason="the command takes 3.9 s, and one with a single trial takes 1.2 s; the driver "
+        "needs 6 ms of CPU per trial for the ledger, MLflow and Optuna; on an Intel Xeon the ratio "
+        "was 4.35",
     ),
     _start(
         "first-iteration",
@@ -410,7 +412,7 @@ CASES = (
     _checkpoint("save", 10_000_000, 1.15),
     Case(
         "checkpoint-restore-small",
-        "checkpoint, 64x64: restore, against 1.5 ms",
+        "checkpoint of 9,155 parameters: restore, against 1.5 ms",
         "ms",
         Side("sweep", "checkpoint_ours", ("restore", "9155")),
         Side("goal", "fixed", ("1.5",)),
@@ -425,7 +427,7 @@ CASES = (
             envs,
             kind,
             goal,
-            reason="sweep checks and counts more than the loop by hand",
+            reason="sweep checks and counts more than the handwritten loop",
         )
         for kind, goals in (
             ("NoFilter", (0.5, 0.8, 0.8, 0.8)),
@@ -437,7 +439,8 @@ CASES = (
         _sampling(8, "NoFilter", 0.7, env, reason=reason)
         for env, reason in {
             "LunarLander-v3": (
-                "the environments alone repeat one action, whose steps are up to a quarter cheaper"
+                "the environments alone repeat one action, which makes their steps up to a "
+                "quarter cheaper"
             ),
             "Acrobot-v1": ACTS,
             "Pendulum-v1": ACTS,
@@ -470,7 +473,7 @@ CURVES = (
         "environments",
         RATE,
         tuple((n, _point(_sampling(n, "NoFilter"))) for n in (1, 4, 8, 16, 64, 256, 1_024)),
-        other="loop by hand",
+        other="handwritten loop",
     ),
     Curve(
         "Our own cost of a trial",

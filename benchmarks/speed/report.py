@@ -86,19 +86,21 @@ def _machine() -> str:
 
 TEXT = """# Performance
 
-This page compares the speed of sweep with other libraries and with bounds, such as a handwritten
-loop or the time of `import torch`. For a library, the ratio says how many times as fast sweep is;
-for a bound, it is sweep's rate divided by the bound's rate, or sweep's time divided by the bound's
-time.
+This page compares sweep's speed with that of other libraries and with bounds, such as a minimal
+handwritten loop or the time of `import torch`. For a library, the ratio says how many times as fast
+sweep is; for a bound, it is sweep's rate divided by the bound's rate, or sweep's time divided by
+the bound's time.
 
-`make bench` writes this page. Each row runs sweep and the other program alternately, with one
-thread in each process and each library's own settings for this processor. The ratio is the median
-over {pairs} pairs or more, followed by the minimum and the maximum. Rates are per second of CPU
-time; shell commands and disk operations are measured in wall time.
+`make bench` measures all rows and writes this page. For each row, sweep and the other program run
+alternately, with one thread in each process and each library's own settings for this processor.
+The ratio is the median over at least {pairs} pairs of runs, followed by the minimum and the
+maximum. Rates are per second of CPU time; shell commands and disk operations are measured in wall
+time.
 
 {table}
 
-Measured on {day} with commit `{version}`: {machine}, Python {python}, {ours}. The others: {others}.
+Measured on {day} with commit `{version}`: {machine}, Python {python}, {ours}. The other libraries:
+{others}.
 
 ## Cost against size
 
@@ -120,8 +122,8 @@ one process. The time of a part excludes the time of parts nested in it.
     make bench
 
 This takes two hours and continues after an interruption. It installs the other libraries in
-`build/peers`, separate from sweep's own environment, and finally prints the costs of the engine, of
+`build/peers`, separate from sweep's own environment, and finally prints the costs of the driver, of
 sampling and of saving a replay buffer. `python -m benchmarks.speed --only NAME --runs 3` measures
-and prints one row. `--against FOLDER` instead of `--only` compares this checkout with another one:
-the costs of a result, an iteration of PPO, a checkpoint, and 64 short trials.
+and prints one row. `--against FOLDER` instead of `--only` compares this checkout with another one
+by the costs of a result, an iteration of PPO, a checkpoint, and 64 short trials.
 """

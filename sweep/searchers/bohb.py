@@ -67,7 +67,7 @@ class Searcher(searchers.Searcher):
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="models good and bad settings of the highest rung with enough trials",
-        conditions="modelled; an absent parameter counts as any value",
+        conditions="modelled; an inactive parameter counts as any value",
         choices="modelled",
         unfinished="ignores them",
         objectives=True,

@@ -30,6 +30,6 @@ class Searcher(Evolving):
 
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = replace(
-        Evolving.supports, proposes="as `nsga2`, for three objectives and more"
+        Evolving.supports, proposes="as `nsga2`, but for three or more objectives"
     )
     sampler: ClassVar[type[Sampler]] = Nsga3

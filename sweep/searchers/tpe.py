@@ -74,7 +74,7 @@ class Searcher(searchers.Searcher):
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
         proposes="models good and bad settings separately",
-        conditions="drawn at random; modelled with `group: true`",
+        conditions="drawn at random, or modelled with `group: true`",
         choices="modelled",
         unfinished="counts them as bad",
         objectives=True,

@@ -57,8 +57,8 @@ def test_a_row_is_no_worse_than_its_reference_only_where_seeds_say_so(
 @pytest.mark.parametrize(
     ("ours", "theirs", "said"),
     [
-        ([9, 9, 9], [1], "yes, for any return of missing seeds"),  # (1 + 10 + 10) / 3 is 7
-        ([7, 7, 7], [1], "yes, for any return of missing seeds"),
+        ([9, 9, 9], [1], "yes, for any returns of the missing seeds"),  # (1 + 10 + 10) / 3 is 7
+        ([7, 7, 7], [1], "yes, for any returns of the missing seeds"),
         ([6, 7, 7], [1], "not known yet: seeds are missing"),
         ([9, 9], [1], "not known yet: seeds are missing"),
     ],
