@@ -431,3 +431,25 @@ def test_B12_workers_have_indices_and_are_here_or_in_children() -> None:
         assert sums == [0.0, 0.0]
     finally:
         trainer.stop()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"observation_filter": "NoFilter"}, {"normalize_rewards": False}, {"normalize_rewards": True}],
+)
+def test_the_state_of_a_policy_with_other_filters_is_refused_and_changes_nothing(
+    config: dict[str, Any],
+) -> None:
+    other = {"normalize_rewards": not config.get("normalize_rewards", True)}
+    trainer, teacher = make(config), make(other)
+    policy, taught = trainer.get_policy(), teacher.get_policy()
+    assert policy is not None
+    assert taught is not None
+    before = policy.get_state()
+    states: list[dict[str, Any]] = [taught.get_state(), {"weights": {}}, {}]
+    for wrong in states:
+        with pytest.raises(ValueError, match=r"other filters|missing"):
+            policy.set_state(wrong)
+        assert not differences(policy.get_state(), before)
+    trainer.stop()
+    teacher.stop()

@@ -151,8 +151,17 @@ class Policy:
     def load_state_here(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `get_state` in this process only; workers keep what they have.
 
-        Filters stay if it has no ``filters``. Raises ValueError if it is of another policy.
+        Filters stay if it has no ``filters``. Raises ValueError, with nothing changed, if it is of
+        another policy, or of one with other filters.
         """
+        if missing := sorted({"weights", "optimizer"} - state.keys()):
+            raise ValueError(f"the state of a policy has {missing[0]}, which is missing")
+        own = self._trainer.filters
+        given = state.get("filters", filters_.get_state(own))
+        if given.keys() != own.keys() or not all(
+            _fits(one, given[name]) for name, one in own.items()
+        ):
+            raise ValueError("its policy used other filters of observations or rewards")
         self._trainer.policy.set_state(state)
         if "filters" in state:
             filters_.set_state(self._trainer.filters, state["filters"])
@@ -164,3 +173,9 @@ class Policy:
         differently.
         """
         return self._trainer.export_model("onnx", export_dir)["onnx"]
+
+
+def _fits(own: filters_.Filter, state: Mapping[str, Any]) -> bool:
+    """Return whether `state` is one of a filter of the same kind; True for filters of users."""
+    is_known = isinstance(own, filters_.NoFilter | filters_.MeanStdFilter)
+    return not is_known or state.keys() == own.get_state().keys()
