@@ -27,7 +27,7 @@ _FIRST = text(1, IDENTITY) + single(2, 0)[:1]
 
 
 class Tracker(FileTracker):
-    """Writes an event file of TensorBoard for each seed of a trial, with its settings."""
+    """Writes a TensorBoard event file for each seed of a trial, with the trial's settings."""
 
     file = "events.out.tfevents.sweep"
 

@@ -35,7 +35,7 @@ _ROW = re.compile(rb"\x12[\x80-\xff]*[\x00-\x7f]\x12.\x08", re.DOTALL)
 
 
 class Tracker(FileTracker):
-    """Writes an offline run of W&B for each seed of a trial, which you can upload later."""
+    """Writes an offline W&B run, which you can upload later, for each seed of a trial."""
 
     file = "run-sweep.wandb"
 
