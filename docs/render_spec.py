@@ -66,7 +66,7 @@ Each key of `space` is a setting of the trainable; dots reach into nested settin
 | `lr: {loguniform: [1e-5, 1e-2]}` | a float, uniform on a log scale |
 | `n: {randint: [1, 20]}` | an integer, both ends included; optional `step` |
 | `n: {lograndint: [16, 1024]}` | an integer, uniform on a log scale |
-| `std: {normal: [0, 0.1]}` | mean 0, standard deviation 0.1; also `lognormal`; `bounds`, `step` |
+| `std: {normal: [0, 0.1]}` | mean 0, deviation 0.1; optional `bounds`, `step`; also `lognormal` |
 | `net: {choice: [[64, 64], [128, 128]]}` | one of these values, of any type; optional `weights` |
 | `size: {ordinal: [small, medium, large]}` | one of these values, ordered |
 | `env: {grid: [CartPole-v1, Acrobot-v1]}` | trials take these values in turn |

@@ -53,8 +53,9 @@ class Config(ActorCriticConfig):
     )
     clip_param_schedule: Schedule = Field(
         default="constant",
-        description="constant; linear: from clip_param to 0 over schedule_timesteps; or points "
-        "[[environment steps, clip range], …], linear between them, which replace clip_param.",
+        description="Course of clip_param: constant; linear, to 0 over schedule_timesteps; or "
+        "points [[environment steps, clip range], …], interpolated linearly, which replace "
+        "clip_param.",
     )
     vf_clip_param: float | None = Field(
         default=None,

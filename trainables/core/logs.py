@@ -33,7 +33,7 @@ class LogConfig(Section):
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field(
         default="INFO",
         description="Level of the package's logger. At INFO, a description of the data is logged "
-        "once; at DEBUG, again every 100 rounds.",
+        "once; at DEBUG, again every 100 rounds of sampling or learning.",
     )
     log_sys_usage: bool = Field(
         default=True,

@@ -149,7 +149,7 @@ class EnvironmentConfig(Section):
         strict=False,
         description="Transformations between environment and policy, applied before the filter: "
         "FrameStack, or package.module:Name of a class of your own "
-        "(docs/own-networks.md#a-connector-of-your-own); arguments are written {FrameStack: "
+        "(docs/own-networks.md#a-connector-of-your-own); with arguments, write {FrameStack: "
         "{frames: 4}}.",
     )
     no_framestack: bool = Field(

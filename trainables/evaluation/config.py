@@ -103,8 +103,8 @@ class EvaluationConfig(Section):
     )
     evaluation_num_workers: WorkerCount = Field(
         default=0,
-        description="Number of child processes that evaluate; 0: the trainer's own process does. "
-        "Results do not depend on the number.",
+        description="Number of child processes that evaluate; 0: the trainer's own process "
+        "evaluates. Results do not depend on this number.",
     )
     evaluation_timeout_s: float | None = Field(
         default=None,

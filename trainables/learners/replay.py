@@ -48,9 +48,9 @@ class ReplayConfig(Section):
     target_network_update_freq: int = Field(
         default=500,
         gt=0,
-        description="For dqn with tau: null: environment steps between two copies of the learned "
-        "network to the target network, at most one copy per round. iql, sac and td3, whose "
-        "target networks move by tau, accept only 1.",
+        description="For dqn if tau is null: number of environment steps between two copies of "
+        "the learned network to the target network, at most one copy per round. iql, sac and td3, "
+        "whose target networks move by tau, accept only 1.",
     )
     replay_on: Literal["auto", "cpu", "gpu"] = Field(
         default="auto",

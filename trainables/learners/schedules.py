@@ -53,14 +53,14 @@ class ScheduleConfig(Section):
     lr: float = Field(default=2.5e-4, gt=0, description="Initial learning rate.")
     lr_schedule: Schedule = Field(
         default="constant",
-        description="constant; linear: from lr to 0 over schedule_timesteps; or points "
-        "[[environment steps, rate], …], linear between them, which replace lr.",
+        description="Course of lr: constant; linear, to 0 over schedule_timesteps; or points "
+        "[[environment steps, rate], …], interpolated linearly, which replace lr.",
     )
     schedule_timesteps: int | None = Field(
         default=None,
         gt=0,
-        description="Environment steps after which linear schedules reach 0; null: "
-        "stop.timesteps_total of the sweep.",
+        description="Environment steps after which linear schedules reach 0; null: the sweep's "
+        "stop.timesteps_total.",
     )
 
 

@@ -145,14 +145,14 @@ class OfflineConfig(Section):
     )
     postprocess_inputs: bool = Field(
         default=False,
-        description="dqn: convert stored rows to transitions over n_step steps; false: learn from "
-        "single steps, as they are stored.",
+        description="For dqn. true: convert stored rows to transitions over n_step steps; false: "
+        "learn from single steps, as they are stored.",
     )
     shuffle_buffer_size: int = Field(
         default=0,
         ge=0,
         description="Number of batches that are held in memory, from which the next one is drawn "
-        "at random; 0 or 1: in order.",
+        "at random; 0 or 1: batches are taken in order.",
     )
     output: Annotated[str | Maker | None, BeforeValidator(_with_path)] = Field(
         default=None,

@@ -84,8 +84,8 @@ class ModelConfig(Settings):
     lstm_cell_size: Size = Field(default=64, description="Number of units of the LSTM.")
     lstm_use_prev_action: bool = Field(
         default=False,
-        description="Prepend the policy's last action (choices one-hot) to the vector that the "
-        "policy observes, also without an LSTM.",
+        description="Prepend the policy's last action (discrete actions one-hot) to the vector "
+        "that the policy observes, also without an LSTM.",
     )
     lstm_use_prev_reward: bool = Field(
         default=False,

@@ -147,7 +147,7 @@ class PopulationOptions(TimeOptions):
     synch: bool = Field(
         True,
         description="true: wait until all trials have trained up to a comparison before any is "
-        "replaced; false: compare each trial as soon as it has.",
+        "replaced; false: compare each trial as soon as it has done so.",
     )
     hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None,

@@ -65,8 +65,9 @@ class ActorCriticConfig(TrainerConfig):
     entropy_coeff: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
     entropy_coeff_schedule: Schedule = Field(
         default="constant",
-        description="constant; linear: from entropy_coeff to 0 over schedule_timesteps; or points "
-        "[[environment steps, weight], …], linear between them, which replace entropy_coeff.",
+        description="Course of entropy_coeff: constant; linear, to 0 over schedule_timesteps; or "
+        "points [[environment steps, weight], …], interpolated linearly, which replace "
+        "entropy_coeff.",
     )
     exploration_config: PolicyNoiseConfig = Field(
         default=PolicyNoiseConfig(),

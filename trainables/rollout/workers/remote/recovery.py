@@ -43,7 +43,7 @@ class RecoveryConfig(Section):
 
     ignore_worker_failures: bool = Field(
         default=False,
-        description="Continue without a child process that failed, with smaller batches.",
+        description="If a child process fails, continue without it; batches are then smaller.",
     )
     recreate_failed_workers: bool = Field(
         default=False,
