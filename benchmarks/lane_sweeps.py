@@ -82,7 +82,7 @@ def table(
     lines = ["| sweep | seconds | CPU seconds |", "| --- | --- | --- |"]
     for name, found in figures.items():
         lines.append(f"| {name} | {found['wall_s']:.0f} | {found['cpu_s']:.0f} |")
-    lines += ["", f"| space | programs | places of {drawn} lanes |", "| --- | --- | --- |"]
+    lines += ["", f"| space | programs | places for {drawn} lanes |", "| --- | --- | --- |"]
     lines += [f"| `{space}` | {of.programs} | {of.places} |" for space, of in needed.items()]
     return "\n".join(lines)
 

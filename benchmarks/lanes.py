@@ -113,9 +113,9 @@ def compare(lanes: int, rounds: int, seconds: float) -> tuple[Row, float]:
 def table(rows: Sequence[Row], alone: float, processors: int) -> str:
     """Return the results in Markdown."""
     lines = [
-        f"Alone: {alone:,.0f} steps for each second of CPU. {processors} processors.",
+        f"Alone: {alone:,.0f} steps per CPU second. {processors} processors.",
         "",
-        "| lanes | steps per CPU second | times alone | steps per second | first iteration |",
+        "| lanes | steps per CPU second | ratio to alone | steps per second | first iteration |",
         "| --- | --- | --- | --- | --- |",
         *(
             f"| {row.lanes} | {row.speed.per_cpu_s:,.0f} | {row.ratio:.2f} "

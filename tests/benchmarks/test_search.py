@@ -288,9 +288,9 @@ def test_the_page_begins_with_the_regret_of_the_default_and_of_the_best_peer() -
     played = [row for name, first in lines.items() for row in rows(name, [[first] * 25] * 2)]
     page = report.text(figures.sum_up(played))
     answer = page.split("\n\n")[1].replace("\n", " ")
-    assert "settings that score 30 % of the game's range below the best ones" in answer
-    assert "Settings of the best peer, Optuna X, are 40 % below." in answer
-    assert "sweep's are 48 % below (`asha` with `tpe`)." in answer
+    assert "settings that score 30 % lower than the best ones" in answer
+    assert "Settings of the best other method, Optuna X, score 40 % lower." in answer
+    assert "(`asha` with `tpe`), sweep's settings score 48 % lower." in answer
     assert "| **default** | 30, 30 | 30, 30 |" in page
     assert "| toy | 1 | **default** | Optuna X | -10.0 " in page
     assert "| toy | 1 | **asha, tpe** |" not in page, "only the default stands beside the best peer"
