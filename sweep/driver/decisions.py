@@ -105,6 +105,43 @@ def check_plan(plan: object, free: int, uncreated_trials: int, name: str) -> Non
         raise UsageError(f"{who} requested {wanted} new trials; expected {allowed}")
 
 
+def check_decisions(plan: Plan, history: History, name: str) -> None:
+    """Raise UsageError if a plan decides about trials that do not exist or cannot be decided about.
+
+    `history` is the one that the scheduler saw, and `name` the scheduler's name. Without this check
+    such a plan would be refused by the ledger or, with a wrong index of a seed, damage it.
+    """
+    who, trials = f"scheduler: plan() of '{name}'", history.trials
+    decided = [(stop.trial, "Stop") for stop in plan.stop]
+    decided += [(resume.trial, "Resume") for resume in plan.resume]
+    others = [*(more.trial for more in plan.seeds), *(child.parent for child in plan.breed)]
+    for number in (*(number for number, _ in decided), *others):
+        if not 0 <= number < len(trials):
+            raise UsageError(f"{who} named trial {number}; expected one of history.trials")
+    for number, kind in decided:
+        if (status := trials[number].status) is not Status.PAUSED:
+            what = f"a {kind} of trial {number}, which is {status}"
+            raise UsageError(f"{who} returned {what}; expected a PAUSED trial")
+    for stop in plan.stop:
+        if stop.status not in (Status.PRUNED, Status.COMPLETED):
+            what = f"a Stop of trial {stop.trial} with status {shorten(stop.status)}"
+            raise UsageError(f"{who} returned {what}; expected PRUNED or COMPLETED")
+    _check_seeds(plan, history, who)
+
+
+def _check_seeds(plan: Plan, history: History, who: str) -> None:
+    """Raise UsageError if the new seeds of a plan do not follow those of their trials.
+
+    `who` names the scheduler in the message. The trials exist.
+    """
+    seeds = {more.trial: len(history.trials[more.trial].replicas) for more in plan.seeds}
+    for more in plan.seeds:
+        if more.index != seeds[more.trial]:
+            what = f"an AddSeed of trial {more.trial} with index {more.index}"
+            raise UsageError(f"{who} returned {what}; expected {seeds[more.trial]}, the next one")
+        seeds[more.trial] += 1
+
+
 def _opened_event(
     trial: int, replica: int, decision: Resume | NewTrial | Exploit | AddSeed, number: int = 0
 ) -> Opened:

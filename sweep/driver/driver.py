@@ -447,6 +447,7 @@ class Driver:
         with schedulers.KIND.calling(name, "plan"):
             plan = self.context.scheduler.plan(history, free)
         decisions.check_plan(plan, free, history.uncreated_trials, name)
+        decisions.check_decisions(plan, history, name)
         return plan
 
     def _apply_plan(self, plan: Plan) -> None:

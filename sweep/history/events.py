@@ -182,7 +182,7 @@ MOVES: Mapping[Status, frozenset[Status]] = {
     Status.RUNNING: frozenset(
         {Status.PAUSED, Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FAILED}
     ),
-    Status.PAUSED: frozenset({Status.RUNNING, Status.PRUNED, Status.STOPPED}),
+    Status.PAUSED: frozenset({Status.RUNNING, Status.COMPLETED, Status.PRUNED, Status.STOPPED}),
     Status.COMPLETED: frozenset({Status.PAUSED}),
     Status.PRUNED: frozenset({Status.PAUSED}),
     Status.STOPPED: frozenset({Status.PAUSED}),

@@ -13,7 +13,8 @@ from sweep.core.errors import SweepError, UsageError, WorkerLost
 from sweep.history.events import Closed, End, Goal, Status
 from sweep.history.history import History
 from sweep.ledger.ledger import Ledger
-from sweep.schedulers import NewTrial, Plan
+from sweep.schedulers import AddSeed, Exploit, NewTrial, Plan, Resume, Stop
+from sweep.schedulers._shared import seeding
 from sweep.searchers import Request, random
 from sweep.spec.space import Settings
 from sweep.testing import CurvePoint, Simulation, check_kills, simulate
@@ -244,6 +245,53 @@ class Endless(Undecided):
 
     def plan(self, history: History, free: int) -> Plan:
         return Plan(fresh=(NewTrial(Goal(), "another one"),))
+
+
+class Deciding(Undecided):
+    """Starts one trial that pauses at 3, and then makes one decision."""
+
+    decision: ClassVar[Stop | Resume | AddSeed | Exploit]
+    pauses = True
+
+    def plan(self, history: History, free: int) -> Plan:
+        if not history.trials:
+            return Plan(fresh=(NewTrial(Goal(3), "the first"),))
+        if any(trial.milestones[1:] or trial.slices > 1 for trial in history.trials):
+            return Plan()
+        match self.decision:
+            case Stop() as stop:
+                return Plan(stop=(stop,))
+            case Exploit() as child:
+                return Plan(breed=(child,))
+            case other:
+                return seeding.plan_of([other])
+
+
+@pytest.mark.parametrize(
+    ("decision", "says"),
+    [
+        (Stop(0, Status.FAILED, ""), r"a Stop of trial 0 with status .* PRUNED or COMPLETED"),
+        (Stop(1, Status.PRUNED, ""), "named trial 1; expected one of history.trials"),
+        (Resume(-1, Goal(9), ""), "named trial -1; expected one of history.trials"),
+        (Exploit(7, {"x": 0.5}, Goal(9), ""), "named trial 7; expected one of history.trials"),
+        (AddSeed(0, 2, Goal(3), ""), "an AddSeed of trial 0 with index 2; expected 1, the next"),
+    ],
+)
+def test_a_decision_that_cannot_be_carried_out_is_refused_and_not_recorded(
+    monkeypatch: pytest.MonkeyPatch, decision: Any, says: str
+) -> None:
+    monkeypatch.setattr(Deciding, "decision", decision, raising=False)
+    with Simulation({**OWN, "trials": 1, "scheduler": f"{__name__}:Deciding"}, climbing) as one:
+        for _ in range(2):  # so the ledger stays readable
+            with pytest.raises(UsageError, match=says):
+                one.run()
+
+
+def test_a_scheduler_may_take_a_trial_for_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deciding, "decision", Stop(0, Status.COMPLETED, "enough"), raising=False)
+    course = simulate({**OWN, "trials": 1, "scheduler": f"{__name__}:Deciding"}, climbing)
+    (trial,) = course.history.trials
+    assert (trial.status, trial.iteration, trial.reason) == (Status.COMPLETED, 3, "enough")
 
 
 class Beyond(random.Searcher):
