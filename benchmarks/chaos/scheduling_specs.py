@@ -129,7 +129,7 @@ def specs(draw: st.DrawFn) -> Spec:
             "slice_s": draw(_mostly(30.0, 0.4, 2.0)),
             "max_failures": draw(st.integers(0, 3)),
             "fail_fast": None,  # a resumed sweep would continue
-            "not_finite": draw(_mostly("go_on", "prune", "fail")),
+            "not_finite": draw(_mostly("continue", "prune", "fail")),
         },
         "budget": draw(_mostly({}, {"timesteps": 10.0 * most}, {"time_s": 3.0}, {"target": 0.9})),
         "deterministic": draw(st.sampled_from([None, {"batch": 1}, {"batch": 3}])),

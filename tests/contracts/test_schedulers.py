@@ -250,7 +250,7 @@ def test_a_seed_that_ends_without_a_number_of_the_metric_stops_no_sweep(
             return {"score": math.nan} if at.iteration == 2 else {"other": 1.0}
         return curve(at)
 
-    given = spec(kind, seeds=2, limits={"not_finite": "go_on"})
+    given = spec(kind, seeds=2, limits={"not_finite": "continue"})
     given["scheduler"].update(form)
     result = simulate(given, curve_without_numbers, slots=2)
     assert result.state == "finished"
