@@ -179,7 +179,7 @@ def resume(
     if given is not None and not is_of_script(folder):
         named = lookup.read_spec(folder)[0].trainable
         problem = f"{name} trains {named}, which is found by its name"
-        raise BadConfig("trainable", trainable, "no argument", problem=problem)
+        raise BadConfig("trainable", trainable, hint="leave it out", problem=problem)
     changed = to_plain_data(read_mapping(budget, "budget"), "budget")
     Budget().with_changes(changed, Source())
     most = {"max_disk": to_plain_data(max_disk, "max_disk")}

@@ -186,11 +186,9 @@ def _refuse_test_options(options_given: dict[str, Any]) -> None:
 
     for option in ("top", "jobs", "pool", "address", "timeout"):
         if options_given[option] is not None:
-            hint = "or add the number of seeds: --test-seeds 10"
-            problem = f"{options_given[option]} needs --test-seeds"
-            raise BadConfig(
-                f"--{option}", options_given[option], "no such option", hint, problem=problem
-            )
+            hint = "add the number of seeds, such as --test-seeds 10, or leave it out"
+            problem = "has no effect without --test-seeds"
+            raise BadConfig(f"--{option}", options_given[option], hint=hint, problem=problem)
 
 
 def _run_final_evaluation(

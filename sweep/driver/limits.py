@@ -189,8 +189,11 @@ def check_changed_budget(history: History, budget: Mapping[str, float | None]) -
             raise BadConfig(f"--budget {key}", value, "a number below 2**63")
     settled = budget.get("settled")
     if settled is not None and not is_by_expectation(history.objective):
-        hint = "it has objectives, constraints or an aggregate in addition to the expected score"
-        raise BadConfig("--budget settled", settled, "no value in this sweep", hint)
+        problem = (
+            "cannot be used in this sweep: it has objectives, constraints or an aggregate in "
+            "addition to the expected score"
+        )
+        raise BadConfig("--budget settled", settled, hint="leave it out", problem=problem)
 
 
 def _check_settled(history: History, share: float) -> Iterator[str]:

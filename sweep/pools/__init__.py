@@ -222,7 +222,7 @@ def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
     if address:
         hint = "remove --address, or choose a pool on a cluster: --pool dask or --pool ray"
         problem = f"the pool '{printable(name)}' has no cluster"
-        raise BadConfig("--address", address, "no such option", hint, problem=problem)
+        raise BadConfig("--address", address, hint=hint, problem=problem)
     return kind
 
 

@@ -306,16 +306,20 @@ class SweepSpec(Settings):
         unsuitable = [key for key, value in others.items() if value]
         unsuitable += [] if self.aggregate.is_independent_of_count else ["aggregate"]
         if self.budget.settled is not None and unsuitable:
-            hint = (
-                f"remove it, because with {unsuitable[0]} the expected score alone does not decide"
+            problem = (
+                f"cannot be used with {unsuitable[0]}, as the expected score alone does not decide"
             )
-            raise self._source.refuse(("budget", "settled"), self.budget.settled, "no value", hint)
+            path, share = ("budget", "settled"), self.budget.settled
+            raise self._source.refuse(path, share, hint="remove it", problem=problem)
 
     def _check_metric(self) -> None:
         """Raise BadConfig if the metric is also a further objective."""
         if self.metric in self.objectives:
             raise self._source.refuse(
-                ("objectives", self.metric), self.metric, "other results than the metric"
+                ("objectives", self.metric),
+                self.metric,
+                hint="remove it from objectives",
+                problem="is the metric already",
             )
 
     def _check_number(self) -> None:

@@ -427,8 +427,12 @@ def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> N
     ``timesteps_total`` at which one trial ends.
     """
     if budget.min_delta and budget.patience is None:
-        hint = "set budget.patience too, or remove min_delta"
-        raise source.refuse(("budget", "min_delta"), budget.min_delta, "no value", hint)
+        raise source.refuse(
+            ("budget", "min_delta"),
+            budget.min_delta,
+            hint="set budget.patience too, or remove min_delta",
+            problem="has no effect without budget.patience",
+        )
     least = stop.get("timesteps_total")
     if least is not None and budget.timesteps is not None and budget.timesteps < least:
         problem = f"{budget.timesteps:g} steps for all trials are fewer than one trial needs"

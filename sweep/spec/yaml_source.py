@@ -154,7 +154,8 @@ class _Builder:
         after = next(self._events)
         if not isinstance(after, StreamEndEvent):
             self.marks[()] = self._place_of(after)
-            raise self.refuse((), "---", "one document", "split the file")
+            problem = "a second YAML document begins here"
+            raise self.refuse((), "---", "one document", "split the file", problem)
         return value
 
     def _node(self, event: Any, path: KeyPath) -> Any:
@@ -187,18 +188,26 @@ class _Builder:
         """Count a node; BadConfig if there are too many, or they nest too deep."""
         self._nodes += 1
         if len(path) > DEEPEST:
-            raise self.refuse(path[:4], "…", f"at most {DEEPEST} nested lists and mappings")
+            deep = f"lists and mappings are nested too deeply here: at most {DEEPEST} are allowed"
+            raise self.refuse(path[:4], "…", problem=deep)
         if self._nodes > MOST_NODES:
-            raise self.refuse(path, "…", f"at most {MOST_NODES} keys and values")
+            many = f"the text has too many keys and values: at most {MOST_NODES} are allowed"
+            raise self.refuse(path, "…", problem=many)
 
     def _check_node(self, event: Any, path: KeyPath) -> None:
         """Raise BadConfig if a node is an alias, or has an anchor or tag."""
         if isinstance(event, AliasEvent):
-            raise self.refuse(path, f"*{event.anchor}", "no aliases", "write the value out")
+            raise self._unsupported(path, f"*{event.anchor}", "alias", "write the value out")
         if event.anchor:
-            raise self.refuse(path, f"&{event.anchor}", "no anchors", "remove it")
+            raise self._unsupported(path, f"&{event.anchor}", "anchor", "remove it")
         if event.ctag is not None:
-            raise self.refuse(path, str(event.ctag), "no tags", "remove it; text may be quoted")
+            advice = "remove it, or quote it if it is text"
+            raise self._unsupported(path, str(event.ctag), "tag", advice)
+
+    def _unsupported(self, path: KeyPath, text: str, kind: str, hint: str) -> BadConfig:
+        """Return the BadConfig for a feature of YAML, of the name `kind`, that specs lack."""
+        problem = f"{shorten(text)} is a YAML {kind}, which sweep does not read"
+        return self.refuse(path, text, hint=hint, problem=problem)
 
     def _sequence(self, path: KeyPath) -> list[Any]:
         """Build the list of a sequence at `path` from the events up to its end.
@@ -225,7 +234,8 @@ class _Builder:
             value = self._node(next(self._events), below)
             if key in mapping:
                 hint = f"it is also at {earlier}; remove one of the two"
-                self.found.add(self.refuse(below, key, "each key once", hint))
+                twice = "this key is written twice"
+                self.found.add(self.refuse(below, key, hint=hint, problem=twice))
             mapping.setdefault(key, value)
         return mapping
 
@@ -238,16 +248,18 @@ class _Builder:
         self.marks[path] = self._place_of(event)
         if not isinstance(event, ScalarEvent):
             self._check_node(event, path)
-            raise self.refuse(path, "a list or mapping", "text as a key")
+            problem = "a key is a list or mapping, but it must be text"
+            raise self.refuse(path, "a list or mapping", problem=problem)
         if event.value == "<<" and event.implicit[0]:
-            raise self.refuse(path, "<<", "no merge keys", "write the keys out")
+            raise self._unsupported(path, "<<", "merge key", "write the keys out")
         self._check_size(path)
         self._check_node(event, path)
         key = self._scalar(event, path)
         if path in NUMBERED and type(key) in (int, float):
             return str(event.value)
         if not isinstance(key, str):
-            raise self.refuse(path, key, "text as a key", f"quote it: '{event.value}'")
+            problem = f"the key {shorten(key)} is not text"
+            raise self.refuse(path, key, hint=f"quote it: '{event.value}'", problem=problem)
         self.marks[path] = around
         return key
 

@@ -59,7 +59,8 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
             grouped[key] = value
         else:
             hint = legacy_names.unknown_key_advice(str(key), known_keys(model))
-            wrong.append(ConfigError(str(key), value, "a key that this trainer knows", hint))
+            unknown = "is not a setting of this trainer"
+            wrong.append(ConfigError(str(key), value, hint=hint, problem=unknown))
     try:
         made = model.model_validate(grouped)
     except ValidationError as error:
@@ -159,8 +160,8 @@ class SettingsView(Mapping[str, Any]):
         return ConfigError(
             f"{self._place}.{key}",
             value,
-            "nothing: the settings of a trainer never change",
-            "make another trainer with trainer.raw_user_config and the changed settings",
+            hint="make another trainer with trainer.raw_user_config and the changed settings",
+            problem="the settings of a trainer never change",
         )
 
 
@@ -248,9 +249,9 @@ def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
     place = ".".join(str(part) for part in mistake.path[1 if in_section else 0 :])
     if mistake.kind == "unknown key":
         hint = legacy_names.unknown_key_advice(place, sorted(mistake.allowed_keys))
-        return ConfigError(place, mistake.value, "a key that this section knows", hint)
+        return ConfigError(place, mistake.value, hint=hint, problem="is not a known key")
     if mistake.kind == "missing key":
-        return ConfigError(place, None, "a value", "it has no default")
+        return ConfigError(place, None, hint="set it: it has no default", problem="is missing")
     hint = legacy_names.refused_value_advice(place, mistake.value) or mistake.hint
     return ConfigError(place, mistake.value, mistake.allowed, hint, mistake.problem)
 

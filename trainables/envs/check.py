@@ -132,7 +132,7 @@ def _unsupported(inquiry: Inquiry) -> str:
     except Hangs:
         raise
     except ConfigError as error:
-        return error.hint or str(error)
+        return "; ".join(filter(None, (error.problem, error.hint))) or str(error)
     return ""
 
 

@@ -50,7 +50,7 @@ from trainables.envs.spaces.images import (
 from trainables.envs.spaces.masks import ActionMask, MaskedObservation, Source
 from trainables.envs.spaces.observations import NoPreprocessor
 from trainables.envs.state import mujoco
-from trainables.errors import ConfigError, nearest
+from trainables.errors import ConfigError, nearest, shorten
 
 Env = gymnasium.Env[Any, Any]
 
@@ -399,8 +399,9 @@ def make_raw_env(
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), spaces.Space):
             close(env, config.env)
-            hint = f"its {name} is missing or not a gymnasium.spaces.Space"
-            raise ConfigError("env", config.env, "an environment with both spaces", hint)
+            problem = f"the {name} of {config.env} is missing or not a gymnasium.spaces.Space"
+            hint = f"set {name} in its constructor"
+            raise ConfigError("env", config.env, hint=hint, problem=problem)
     made: Env = env
     return made
 
@@ -504,9 +505,12 @@ def _make_checked(
         raise
     except Exception as error:
         notes = getattr(error, "__notes__", ())
-        hint = "; ".join([f"it raised {type(error).__name__}: {error}", *notes])
-        allowed = f"what {config.env} can be made from"
-        raise ConfigError("env_config", config.env_config, allowed, hint) from error
+        problem = (
+            f"{config.env} cannot be made from {shorten(config.env_config)}: it raised "
+            f"{type(error).__name__}: {error}"
+        )
+        hint = "; ".join(notes)
+        raise ConfigError("env_config", config.env_config, "", hint, problem) from error
 
 
 def importable_config(config: EnvironmentConfig) -> EnvironmentConfig:
@@ -538,11 +542,13 @@ def checked_spaces(
         connector.note,
     )
     if not all(made_spaces.row_shape):
+        problem = f"the observation space of {config.env} is {observation}, which holds none"
         hint = (
-            f"its observation space is {observation}, which holds none: for a task without "
-            "observations let a wrapper give a constant, for example numpy.zeros(1)"
+            "for a task without observations let a wrapper give a constant, for example "
+            "numpy.zeros(1)"
         )
-        raise ConfigError("env", config.env, "observations with at least one number", hint)
+        allowed = "at least one number"
+        raise ConfigError("env", config.env, allowed, hint, problem)
     try:
         _ = made_spaces.layout
     except ConfigError as error:
@@ -557,13 +563,13 @@ def needs_policies(config: EnvironmentConfig, names: Sequence[str]) -> ConfigErr
 
     `names` are its agents.
     """
+    problem = f"{config.env} has several agents ({', '.join(names)}), and multiagent is not set"
     hint = (
-        f"{config.env} has several agents ({', '.join(names)}): write multiagent: {{policies: "
-        "{shared: null}} for one policy that all of them share, or name a policy for each; or name "
-        "a function that makes a gymnasium.Env in which one of them acts and the others are part "
-        "of the world, env: package.module:function"
+        "write multiagent: {policies: {shared: null}} for one policy that all of them share, or "
+        "name a policy for each; or name a function that makes a gymnasium.Env in which one of "
+        "them acts and the others are part of the world, env: package.module:function"
     )
-    return ConfigError("env", config.env, "an environment of one agent without multiagent", hint)
+    return ConfigError("env", config.env, hint=hint, problem=problem)
 
 
 def agents_spaces(
@@ -659,8 +665,9 @@ def _make_compiled(name: str, config: Mapping[str, Any]) -> Env:
     try:
         from trainables.envs.compiled.gymnasium_env import make_gymnasium_env
     except ModuleNotFoundError as error:
-        hint = f"pip install 'sweep-rl[jax]' installs it ({error})"
-        raise ConfigError("env", name, "another environment without JAX", hint) from error
+        problem = f"{name} needs JAX, which cannot be imported ({error})"
+        hint = "install it: pip install 'sweep-rl[jax]'"
+        raise ConfigError("env", name, hint=hint, problem=problem) from error
     return make_gymnasium_env(name, config)
 
 

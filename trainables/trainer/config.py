@@ -16,10 +16,10 @@ from trainables.core import legacy_names
 from trainables.core.devices import DevicesConfig
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
-from trainables.core.settings import Section, Settings, defaults, flatten
+from trainables.core.settings import Section, Settings, WrongKey, defaults, flatten
 from trainables.envs.make import EnvironmentConfig, has_deepmind_wrappers
 from trainables.envs.vector.config import VectorConfig
-from trainables.errors import ConfigError, nearest
+from trainables.errors import ConfigError, nearest, shorten
 from trainables.evaluation.config import EvaluationConfig
 from trainables.learners.schedules import ScheduleConfig
 from trainables.offline.config import OfflineConfig, check_offline
@@ -97,7 +97,7 @@ def has_policies(agents: Any) -> bool:
 
 
 def _validate_agents(agents: Any) -> Any:
-    """Return the value of ``multiagent`` as a dict; raises ValueError if it is not valid.
+    """Return the value of ``multiagent`` as a dict; raises ValueError, mostly WrongKey, if not.
 
     Keys, names, mapping, ``policies_to_train`` and ``count_steps_by`` are checked; of the settings
     of each policy only the form of ``restore``.
@@ -106,23 +106,23 @@ def _validate_agents(agents: Any) -> Any:
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
     _check_keys(agents)
     policies = _validate_policies(agents.get("policies"))
-    named = {
-        f"policy_mapping_fn: {a}": pid for a, pid in _mapping_items(agents.get("policy_mapping_fn"))
-    }
-    for place, pid in [
-        *named.items(),
-        *(("policies_to_train", one) for one in _validate_trained(agents)),
-    ]:
+    mapped = _mapping_items(agents.get("policy_mapping_fn"))
+    named: list[tuple[tuple[str, ...], Any]] = [
+        *((("policy_mapping_fn", str(agent)), pid) for agent, pid in mapped),
+        *((("policies_to_train",), one) for one in _validate_trained(agents)),
+    ]
+    for path, pid in named:
         if not isinstance(pid, str) or pid not in policies:
-            allowed = ", ".join(policies) or "the policies, since none are given"
-            raise ValueError(f"{place}: {pid!r} is not one of {allowed}")
+            allowed = f"one of {', '.join(policies)}" if policies else ""
+            hint = "" if policies else "name it under multiagent.policies, which is empty"
+            raise WrongKey(path, pid, allowed, hint, f"{shorten(pid)} is not a policy")
     if (counted := agents.get("count_steps_by", "env_steps")) not in COUNTED:
-        raise ValueError(f"count_steps_by: {' or '.join(COUNTED)}, not {counted!r}")
+        raise WrongKey(("count_steps_by",), counted, " or ".join(COUNTED))
     return dict(agents)
 
 
 def _check_keys(agents: Mapping[str, Any]) -> None:
-    """Raise ValueError for an unknown key of ``multiagent``, or a value that is not supported.
+    """Raise WrongKey for an unknown key of ``multiagent``, or a value that is not supported.
 
     ``observation_fn`` and the keys of `_ONE_VALUE` may only have RLlib's default.
     """
@@ -130,73 +130,73 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
     known = (*read, "observation_fn", *_ONE_VALUE)
     for key in agents:
         if key not in known:
-            near = nearest(key, known).removeprefix("; ") or ", ".join(known)
-            raise ValueError(f"no {key}: {near}")
+            near = nearest(key, known) or f"the known ones are {', '.join(known)}"
+            raise WrongKey((key,), agents[key], hint=near, problem="is not a known key")
     for key, (only, why) in _ONE_VALUE.items():
         if (given := agents.get(key, only)) != only:
-            raise ValueError(f"{key}: {only!r} alone, not {given!r}: {why}")
-    if agents.get("observation_fn") is not None:
-        raise ValueError("observation_fn: null here; write it next to multiagent, not in it")
+            raise WrongKey((key,), given, repr(only), why)
+    if (observe := agents.get("observation_fn")) is not None:
+        problem = "belongs next to multiagent, not in it"
+        raise WrongKey(("observation_fn",), observe, hint="move it there", problem=problem)
 
 
 def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
     """Return the (agent, policy) pairs of a dict; empty for None, a function or its path.
 
-    Raises ValueError for any other value of ``policy_mapping_fn``.
+    Raises WrongKey for any other value of ``policy_mapping_fn``.
     """
     if isinstance(mapping, Mapping):
         return mapping.items()
     is_path = isinstance(mapping, str) and ":" in mapping
     if not (mapping is None or is_path or callable(mapping)):
-        raise ValueError(
-            "policy_mapping_fn: package.module:function, a callable or a dict, agent: policy; it "
-            f"is a {type(mapping).__name__}, which is not callable"
-        )
+        allowed = "package.module:function, a callable, or a dict, agent: policy"
+        raise WrongKey(("policy_mapping_fn",), mapping, allowed)
     return ()
 
 
 def _validate_trained(agents: Mapping[str, Any]) -> Sequence[Any]:
     """Return ``policies_to_train``; empty if it is absent, which stands for all.
 
-    Raises ValueError if it is neither a list nor a tuple.
+    Raises WrongKey if it is neither a list nor a tuple.
     """
     trained = agents.get("policies_to_train")
     if trained is not None and not isinstance(trained, list | tuple):
-        raise ValueError("policies_to_train: null, which is all of them, or a list of policies")
+        allowed = "a list of policies, or null for all of them"
+        raise WrongKey(("policies_to_train",), trained, allowed)
     return trained or ()
 
 
 def _validate_policies(policies: Any) -> Mapping[str, Any]:
     """Return the policies of ``multiagent``, name → settings as given, None for a list of names.
 
-    It is empty if there are none. Raises ValueError for names and values that are not allowed.
+    It is empty if there are none. Raises WrongKey for names and values that are not allowed.
     """
     if isinstance(policies, list | tuple) and all(isinstance(name, str) for name in policies):
         policies = dict.fromkeys(policies)
     if not (policies is None or isinstance(policies, Mapping)):
-        raise ValueError("policies: a dict, name: {its own settings} or null")
+        raise WrongKey(("policies",), policies, "a dict, name: {its own settings} or null")
     for name, given in (policies or {}).items():
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
-            raise ValueError(
-                f"policies: {name!r} is not a name; expected letters, digits, '_', '-' and '.', "
-                "since files get this name"
-            )
+            problem = f"{shorten(name)} cannot be the name of a policy, since files get this name"
+            raise WrongKey(("policies",), name, "letters, digits, _, - and .", problem=problem)
         classic = isinstance(given, list | tuple) and len(given) == 4 and _is_settings(given[3])
         if not (_is_settings(given) or classic):
-            raise ValueError(
-                f"policies: {name}: a dict of its own settings, null, or the classic [null, "
-                "observation space, action space, settings]"
+            allowed = (
+                "a dict of its own settings, null, or the classic [null, observation space, action "
+                "space, settings]"
             )
+            raise WrongKey(("policies", name), given, allowed)
         if classic and given[0] is not None:
-            raise ValueError(
-                f"policies: {name}: null as the first of four: the trainer is the policy's class"
+            allowed = "null as the first of four"
+            raise WrongKey(
+                ("policies", name, 0), given[0], allowed, "the trainer is the policy's class"
             )
         _check_source(name, (given[3] if classic else given) or {})
     return policies or {}
 
 
 def _check_source(name: str, entry: Mapping[str, Any]) -> None:
-    """Raise ValueError unless ``restore`` in a policy's settings has an allowed form.
+    """Raise WrongKey unless ``restore`` in a policy's settings has an allowed form.
 
     That is None, a path, or ``{path: …, policy: …}`` of texts; files are not looked for. `entry`
     are the settings of the policy `name`.
@@ -205,9 +205,8 @@ def _check_source(name: str, entry: Mapping[str, Any]) -> None:
     named = source if isinstance(source, Mapping) else {"path": source, "policy": ""}
     texts = all(isinstance(one, str) for one in named.values())
     if source is not None and not (named.keys() == {"path", "policy"} and texts):
-        raise ValueError(
-            f"policies: {name}: restore: a path, or {{path: of a checkpoint, policy: a name in it}}"
-        )
+        allowed = "a path, or {path: of a checkpoint, policy: a name in it}"
+        raise WrongKey(("policies", name, "restore"), source, allowed)
 
 
 def _is_settings(entry: Any) -> bool:
@@ -218,11 +217,11 @@ def _is_settings(entry: Any) -> bool:
 def _refuse_former_names(agents: Any) -> Any:
     """Return the value of ``multiagent`` unchanged, before it is validated.
 
-    Raises ValueError, with the current name, for a key of an earlier version of RLlib.
+    Raises WrongKey, with the current name, for a key of an earlier version of RLlib.
     """
     for key in agents if isinstance(agents, dict) else ():
         if found := legacy_names.find_entry(f"multiagent.{key}", ()):
-            raise ValueError(f"no {key}: {found}")
+            raise WrongKey((key,), agents[key], hint=str(found), problem="is not a known key")
     return agents
 
 

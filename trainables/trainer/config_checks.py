@@ -144,7 +144,8 @@ def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
     """
     for key in sorted(OF_SOME - read):
         if (value := getattr(model, key)) is not None:
-            raise ConfigError(f"model.{key}", value, f"null with {name}, which does not read it")
+            problem = f"has no effect with {name}, which does not read it"
+            raise ConfigError(f"model.{key}", value, hint="remove it", problem=problem)
 
 
 def check_data_parallel(settings: TrainerConfig) -> None:

@@ -43,8 +43,9 @@ def check_space(old: Space, new: Space) -> None:
         _check_parameter(parameter, new.parameters[name], new)
     for name, parameter in new.parameters.items():
         if name not in old.parameters:
-            hint = "old trials have no value of it; start a new sweep with `searcher.prior`"
-            raise new.source.refuse(parameter.path, name, "no new parameter", hint)
+            hint = "remove it, or start a new sweep with `searcher.prior`"
+            problem = f"{name} is a new parameter, and old trials have no value of it"
+            raise new.source.refuse(parameter.path, name, hint=hint, problem=problem)
 
 
 def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:

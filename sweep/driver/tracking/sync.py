@@ -41,7 +41,9 @@ def check(uri: str, spec: SweepSpec) -> None:
     """Raise BadConfig if a tracking URI is none of MLflow's, or the spec has no tracker for it."""
     shown = without_password(uri)
     if "mlflow" not in spec.trackers:
-        raise BadConfig("--tracking-uri", shown, "no URI, because trackers does not include mlflow")
+        problem = "has no effect, because the spec's trackers do not include mlflow"
+        hint = "add mlflow to trackers, or leave --tracking-uri out"
+        raise BadConfig("--tracking-uri", shown, hint=hint, problem=problem)
     if not _is_uri(uri):
         raise BadConfig("--tracking-uri", shown, f"a URI of {', '.join(SCHEMES)}")
 

@@ -133,8 +133,9 @@ def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> di
     """
     name = type(trainable).__name__
     if formats:
-        hint = f"{name} has its own export_model(folder); leave --format out"
-        raise BadConfig("--format", ", ".join(formats), "no format", hint)
+        problem = f"{name} has its own export_model(folder), which writes what it likes"
+        given = ", ".join(formats)
+        raise BadConfig("--format", given, hint="leave --format out", problem=problem)
     try:
         trainable.write_own_export(draft)
     except Exception as error:  # a person's code may raise anything

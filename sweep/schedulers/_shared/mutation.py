@@ -135,11 +135,17 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
     """
     searched = tuple(context.space.domains)
     if not searched:
-        raise BadConfig("space", "no searched parameter", "at least one", "children change them")
+        problem = "no parameter is searched, so there is nothing that children could change"
+        hint = "search one at least, or use another scheduler"
+        raise BadConfig("space", "no searched parameter", hint=hint, problem=problem)
     open_ = tuple(name for name in searched if name not in context.fixed)
     if not open_:
-        hint = f"a child continues from a checkpoint that holds {', '.join(searched)}"
-        raise BadConfig("space", searched, "a searched parameter that children can change", hint)
+        problem = (
+            f"children can change none of {', '.join(searched)}: each continues from a checkpoint "
+            "that holds them"
+        )
+        hint = "search another parameter too, or use another scheduler"
+        raise BadConfig("space", searched, hint=hint, problem=problem)
     key = "scheduler.hyperparam_mutations"
     for name in names or ():
         if name not in searched:

@@ -145,8 +145,8 @@ def _check_order(parameters: Mapping[str, Parameter], source: Source) -> None:
         raise source.refuse(
             parameters[circle[0]].path,
             " needs ".join(circle),
-            "parameters that do not need themselves",
-            "remove one of these when or value entries",
+            hint="remove one of these when or value entries",
+            problem=f"the parameters need each other: {' needs '.join(circle)}",
         ) from error
 
 
@@ -155,8 +155,9 @@ def _check_names(parameters: Mapping[str, Parameter], source: Source) -> None:
     for name, parameter in parameters.items():
         dots = [index for index, letter in enumerate(name) if letter == "."]
         for outer in (parameters[name[:dot]] for dot in dots if name[:dot] in parameters):
-            hint = f"{outer.name} stands at {source.locate(outer.path)}; remove one of the two"
-            raise source.refuse(parameter.path, name, f"no name inside {outer.name}", hint)
+            hint = f"{outer.name} is at {source.locate(outer.path)}; remove one of the two"
+            problem = f"{outer.name} is a parameter, so it cannot contain others"
+            raise source.refuse(parameter.path, name, hint=hint, problem=problem)
 
 
 def check_against(
@@ -176,8 +177,8 @@ def check_against(
         refusal = Source(source.file, source.marks).refuse(
             ("config", *path),
             value,
-            f"no value, since space sets {name} (at {source.locate(parameter.path)})",
-            f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
+            hint=f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
+            problem=f"space sets {name} too, at {source.locate(parameter.path)}",
         )
         gathering.add(refusal)
     gathering.check()

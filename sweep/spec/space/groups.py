@@ -54,9 +54,8 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> li
     for entry in _Walk(words, source).parameters("", (), raw, ()):
         if entry.name in by_name:
             at = source.locate(by_name[entry.name].path)
-            raise source.refuse(
-                entry.path, entry.name, "each name once", f"it stands at {at} too; remove one"
-            )
+            hint, problem = f"it is at {at} too; remove one", f"{entry.name} is there twice"
+            raise source.refuse(entry.path, entry.name, hint=hint, problem=problem)
         by_name[entry.name] = entry
         if len(by_name) > MOST_PARAMETERS:
             raise source.refuse(

@@ -118,7 +118,9 @@ def _check_one(
     given: dict[str, Any] = {}
     for below, name, value in entries:
         if name in given:
-            raise source.refuse((*path, *below), name, "each name once", "remove one of the two")
+            problem = f"{name} is there twice"
+            place = (*path, *below)
+            raise source.refuse(place, name, hint="remove one of the two", problem=problem)
         _check_value(space, name, value, (*path, *below), source)
         given[name] = value
     for below, name, _ in entries:
@@ -179,4 +181,5 @@ def _check_active(
     when = " and ".join(condition.describe() for condition in space.parameters[name].when)
     missing = [needed for needed in space.parameters[name].needs if needed not in values]
     hint = f"give {', '.join(missing)} too" if missing else "remove it"
-    raise source.refuse(path, settings[name], f"{name} only when {when}", hint)
+    problem = f"{name} is used only when {when}"
+    raise source.refuse(path, settings[name], hint=hint, problem=problem)

@@ -587,7 +587,7 @@ def test_a_tracking_uri_is_remembered_for_whoever_resumes_and_for_nobody_else(
 @pytest.mark.parametrize(
     ("trackers", "uri", "words"),
     [
-        ([], "http://u:secret@127.0.0.1:1", "trackers does not include mlflow"),
+        ([], "http://u:secret@127.0.0.1:1", "trackers do not include mlflow"),
         (["mlflow"], "foo://u:secret@127.0.0.1:1", "a URI of http"),
     ],
 )

@@ -57,7 +57,7 @@ def test_who_asks_for_their_mutation_is_refused_in_one_line(name: str) -> None:
 
 @pytest.mark.usefixtures("fixed")
 def test_a_space_of_nothing_else_is_refused() -> None:
-    with pytest.raises(BadConfig, match="a searched parameter that children can change"):
+    with pytest.raises(BadConfig, match="children can change none of workers"):
         simulate({**SPEC, "space": {"workers": SPACE["workers"]}}, curve)
 
 

@@ -294,7 +294,7 @@ def test_a_finished_sweep_is_ranked_by_what_its_results_already_hold(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("metric", "why"), [("a//b", "a path into the results"), ("x", "other results than the metric")]
+    ("metric", "why"), [("a//b", "a path into the results"), ("x", "is the metric already")]
 )
 def test_a_name_that_cannot_be_one_is_refused_before_anything_is_written(
     here: Here, tmp_path: Path, metric: str, why: str

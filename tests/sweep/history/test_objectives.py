@@ -315,7 +315,7 @@ stop: {training_iteration: 2}
         (
             "objectives: {loss: max}",
             "test.yaml:8: objectives.loss",
-            "other results than the metric",
+            "is the metric already",
         ),
         ("objectives: {x: most}", "test.yaml:8: objectives.x", "'min' or 'max'"),
         ("objectives: [x]", "test.yaml:8: objectives", "mapping"),
@@ -323,7 +323,7 @@ stop: {training_iteration: 2}
         (
             "objectives: {x: max}\nsearcher: {name: cmaes, sigma: 0.2}",
             "test.yaml:8: objectives",
-            "these searchers support several objectives: bohb,",
+            "use a searcher that supports several: bohb,",
         ),
         ("constraints: {x: 2}", "test.yaml:8: constraints.x", "<= 2"),
         ('constraints: {x: "< 2"}', "test.yaml:8: constraints.x", "<= 2"),

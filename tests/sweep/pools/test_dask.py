@@ -254,5 +254,5 @@ def test_an_address_is_kept_with_the_pool_that_it_is_of() -> None:
         == "dask@tcp://localhost:2"
     )
     assert pools.choose_pool("loky", "dask@tcp://localhost:1") == "loky"
-    with pytest.raises(BadConfig, match="the pool 'loky' has no cluster; expected no such option"):
+    with pytest.raises(BadConfig, match="the pool 'loky' has no cluster; remove --address"):
         pools.find("loky@tcp://localhost:1")

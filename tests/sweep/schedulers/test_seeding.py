@@ -91,7 +91,7 @@ def test_a_file_writes_rungs_as_numbers() -> None:
     raw, source = yaml_source.read("seeds: {15000: 3, 4.5e4: 6}", "file")
     assert sections.read_seeds(raw["seeds"]) == ((15000.0, 3), (45000.0, 6))
     assert str(source.locate(("seeds", "15000"))).startswith("file:1")
-    with pytest.raises(BadConfig, match="text as a key"):
+    with pytest.raises(BadConfig, match="the key 15000 is not text"):
         yaml_source.read("config: {15000: 3}", "file")
 
 

@@ -125,24 +125,32 @@ def test_K1_a_phase_without_a_function_is_none_and_costs_nothing() -> None:
 @pytest.mark.parametrize(
     ("agents", "words"),
     [
-        ({"policies": "shared"}, "policies: a dict"),
-        ({"policies": {"../a": None}}, "not a name"),
-        ({"policies": {"a": 3}}, "a: a dict of its own settings"),
-        ({"policies": {"a": [dict, None, None, {}]}}, "null as the first of four"),
-        ({"policies": {"a": None}, "policy_mapping_fn": 3}, "a int, which is not callable"),
-        ({"policies": {"a": None}, "policy_mapping_fn": {"x": "b"}}, "'b' is not one of a"),
-        ({"policies_to_train": ["a"]}, "policies_to_train: 'a' is not one of"),
-        ({"policies": {"a": None}, "policies_to_train": "a"}, "or a list of policies"),
-        ({"policies": {"a": None}, "count_steps_by": "steps"}, "env_steps or agent_steps"),
-        ({"observation_fn": "f"}, "next to multiagent"),
-        ({"policy": {}}, "no policy: did you mean 'policies'"),
-        ([], "a dict"),
+        ({"policies": "shared"}, r"\.policies: 'shared' .* a dict"),
+        ({"policies": {"../a": None}}, r"\.policies: '../a' cannot be the name"),
+        ({"policies": {"a": 3}}, r"\.policies\.a: 3 .* a dict of its own settings"),
+        ({"policies": {"a": [dict, None, None, {}]}}, r"\.policies\.a\.0: .*null as the first"),
+        ({"policies": {"a": None}, "policy_mapping_fn": 3}, r"\.policy_mapping_fn: 3 .*callable"),
+        (
+            {"policies": {"a": None}, "policy_mapping_fn": {"x": "b"}},
+            r"\.policy_mapping_fn\.x: 'b' is not a policy; expected one of a",
+        ),
+        ({"policies_to_train": ["a"]}, r"\.policies_to_train: 'a' is not a policy; name it under"),
+        (
+            {"policies": {"a": None}, "policies_to_train": "a"},
+            r"\.policies_to_train: 'a' .*a list of policies",
+        ),
+        (
+            {"policies": {"a": None}, "count_steps_by": "steps"},
+            r"\.count_steps_by: 'steps' .*env_steps or agent_steps",
+        ),
+        ({"observation_fn": "f"}, r"\.observation_fn: belongs next to multiagent"),
+        ({"policy": {}}, r"\.policy: is not a known key; did you mean 'policies'"),
+        ([], r": \[\] .* a dict"),
     ],
 )
 def test_K8_what_several_agents_cannot_have_is_refused_by_its_key(agents: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as refusal:
+    with pytest.raises(ConfigError, match=f"^multiagent{words}"):
         PPO.check_config({"env": "CartPole-v1", "multiagent": agents})
-    assert refusal.value.place == "multiagent"
 
 
 @pytest.mark.parametrize(

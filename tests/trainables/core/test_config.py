@@ -14,7 +14,7 @@ HERE = "tests.support.environments"
 @pytest.mark.parametrize(
     ("config", "place", "words"),
     [
-        ({"lrr": 1e-3}, "lrr", ["1 key", "did you mean 'lr'"]),
+        ({"lrr": 1e-3}, "lrr", ["is not a setting of this trainer", "did you mean 'lr'"]),
         ({"model": {"hiden": [64]}}, "model.hiden", ["did you mean 'hidden'"]),
         ({"model": {"hidden": [64, 0]}}, "model.hidden.1", ["greater than 0"]),
         ({"model": 3}, "model", ["a mapping"]),
@@ -32,7 +32,7 @@ HERE = "tests.support.environments"
         ({"env": "no.such.module:Env"}, "env", ["module that can be imported"]),
         ({"env": f"{HERE}:Countin"}, "env", ["did you mean 'Counting'"]),
         ({"env": f"{HERE}:not_an_environment"}, "env", ["gymnasium.Env", "int"]),
-        ({"env": f"{HERE}:Worded"}, "env", ["Box, Discrete", "observations", "Text"]),
+        ({"env": f"{HERE}:Worded"}, "env", ["Box, Discrete", "observation is a Text"]),
         ({"env_config": {"depth": 3}}, "env_config", ["TypeError", "depth"]),
         ({"sgd_minibatch_size": 4096}, "sgd_minibatch_size", ["at most the 1024 rows"]),
         ({"lr_schedule": "linear"}, "schedule_timesteps", ["stop.timesteps_total"]),
@@ -52,7 +52,7 @@ def test_settings_that_cannot_work_are_refused_with_place_value_and_remedy(
     text = str(caught.value)
     assert "\n" not in text
     for word in words:
-        assert word.replace("1 key", "a key") in text
+        assert word in text
 
 
 def test_a_missing_environment_is_named() -> None:

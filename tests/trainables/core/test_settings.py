@@ -148,7 +148,8 @@ def test_K7_K8_other_values_are_refused_with_what_is_missing(
     config: dict[str, Any], words: str
 ) -> None:
     error = refusal(config)
-    assert error.place == next(iter(config))
+    ((key, inner),) = config.items()
+    assert error.place == f"{key}.{next(iter(inner))}"
     assert words in str(error)
 
 

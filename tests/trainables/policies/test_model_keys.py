@@ -180,16 +180,20 @@ def test_deviations_begin_where_log_std_init_says(learner: str) -> None:
             },
             "model.log_std_init.*StateDependentNoise",
         ),
-        (SAC, {"env": "Pendulum-v1", "model": {"log_std_init": -1.0}}, "null with SAC"),
+        (SAC, {"env": "Pendulum-v1", "model": {"log_std_init": -1.0}}, "has no effect with SAC"),
         (PPO, {"model": SHARED, "learner": "fused"}, "learner.*model.vf_share_layers is true"),
         (
             PPO,
             {"env": "Pendulum-v1", "model": FOLLOWING, "learner": "fused"},
             "learner.*model.free_log_std is false",
         ),
-        (DQN, {"model": {"vf_share_layers": True}}, "model.vf_share_layers: .*null with DQN"),
-        (SAC, {"env": "Pendulum-v1", "model": {"free_log_std": True}}, "null with SAC"),
-        (TD3, {"env": "Pendulum-v1", "model": {"custom_model": "a:B"}}, "null with TD3"),
+        (
+            DQN,
+            {"model": {"vf_share_layers": True}},
+            "model.vf_share_layers: .*has no effect with DQN",
+        ),
+        (SAC, {"env": "Pendulum-v1", "model": {"free_log_std": True}}, "has no effect with SAC"),
+        (TD3, {"env": "Pendulum-v1", "model": {"custom_model": "a:B"}}, "has no effect with TD3"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(

@@ -565,7 +565,7 @@ def nowhere(agent: str) -> str:
         ),
         (
             {"multiagent": {**SHARED, "policy_mapping_fn": {"left": ["shared"]}}},
-            r"policy_mapping_fn: left: \['shared'\] is not one of shared",
+            r"policy_mapping_fn\.left: \['shared'\] is not a policy; expected one of shared",
         ),
         (
             {"multiagent": {**SHARED, "policies_to_train": [["shared"]]}},

@@ -190,7 +190,7 @@ NUMBER, OTHER = spaces.Discrete(3), spaces.Discrete(7)
     ("change", "words"),
     [
         (lambda t: t.add_policy("main"), "'main' is not allowed; expected a new name"),
-        (lambda t: t.add_policy("a/b"), "'a/b' is not a name"),
+        (lambda t: t.add_policy("a/b"), "'a/b' cannot be the name"),
         (lambda t: t.add_policy("a", DQN), "policy_cls: .*expected PPO"),
         (lambda t: t.add_policy("a", config={"lrr": 1}), "policies.a.lrr: .*'lr'"),
         (lambda t: t.add_policy("a", config={"num_workers": 1}), "the same for all policies"),
@@ -199,12 +199,12 @@ NUMBER, OTHER = spaces.Discrete(3), spaces.Discrete(7)
             r"spaces of a: .*those of an agent; the agents are left, right, brief",
         ),
         (lambda t: t.add_policy("a", policy_mapping_fn=lambda _: "a"), "a checkpoint names it"),
-        (lambda t: t.add_policy("a", policy_mapping_fn={"left": "b"}), "left: 'b' is not one of"),
+        (lambda t: t.add_policy("a", policy_mapping_fn={"left": "b"}), "left: 'b' is not a policy"),
         (lambda t: t.add_policy("a", policies_to_train=["b"]), "policies_to_train: 'b' is not"),
         (lambda t: t.remove_policy("nobody"), "'nobody' is not allowed; expected one of main"),
         (
             lambda t: t.remove_policy("past"),
-            "right: 'past' is not one of main",
+            "right: 'past' is not a policy; expected one of main",
         ),
         (
             lambda t: t.remove_policy("past", policy_mapping_fn=by_name),
@@ -347,7 +347,10 @@ def test_E14_files_that_hold_no_such_policy_are_refused_by_their_key(tmp_path: P
             trainer.add_policy("past", config={"restore": path})
         assert "\n" not in str(refusal.value)
         assert trainer.get_weights().keys() == {"main"}
-    for source, words in ((str(tmp_path / "none"), "past.restore"), (3, "past: restore: a path")):
+    for source, words in (
+        (str(tmp_path / "none"), "past.restore"),
+        (3, "past.restore: 3 .* a path"),
+    ):
         with pytest.raises(ConfigError, match=words):
             PPO.check_config({"env": "tests.support.agents:Targets", "multiagent": against(source)})
     for one in (filtered, small, trainer):

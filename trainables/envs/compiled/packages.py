@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainables.core.importing import import_module
-from trainables.errors import ConfigError, NotImportable, nearest
+from trainables.errors import ConfigError, NotImportable, nearest, shorten
 
 
 def import_package(module: str, value: str, distributions: str) -> Any:
@@ -16,9 +16,10 @@ def import_package(module: str, value: str, distributions: str) -> Any:
     try:
         return import_module(module)
     except NotImportable as error:
-        allowed = f"another environment without {module.partition('.')[0]}"
-        hint = f"pip install {distributions} installs it ({error})"
-        raise ConfigError("env", value, allowed, hint) from error
+        package = module.partition(".")[0]
+        problem = f"{value} needs the package {package}, which cannot be imported ({error})"
+        hint = f"install it: pip install {distributions}"
+        raise ConfigError("env", value, hint=hint, problem=problem) from error
 
 
 def check_name(name: str, known: Iterable[str], value: str, place: str) -> None:
@@ -38,5 +39,6 @@ def refused_settings(config: Mapping[str, Any], name: str, error: Exception) -> 
     `error` is the exception that was raised; the message has the first line of its text.
     """
     text = str(error.args[0] if error.args else error).splitlines() or [""]
-    hint = f"it raised {type(error).__name__}: {text[0]}"
-    return ConfigError("env_config", dict(config), f"settings that {name} can be made from", hint)
+    raised = f"it raised {type(error).__name__}: {text[0]}"
+    problem = f"{name} cannot be made from {shorten(dict(config))}: {raised}"
+    return ConfigError("env_config", dict(config), problem=problem)

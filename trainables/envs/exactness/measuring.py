@@ -220,8 +220,8 @@ class Inquiry:
         try:
             inspection = self._answer(_Child.seen)
         except _Died as error:
-            allowed = "an environment that can be made"
-            raise ConfigError("env", self._config.env, allowed, str(error)) from error
+            problem = f"{self._config.env} could not be made: {error}"
+            raise ConfigError("env", self._config.env, problem=problem) from error
         if inspection is None:  # it may be made in this process
             self._kill_child()
             return inspect(self._config)

@@ -171,8 +171,9 @@ def _channels_last(frames: Any) -> Any:
 
 def _missing_package_error(env_id: str) -> ConfigError:
     """Return the error for an Atari game whose packages are not installed."""
-    hint = "pip install 'sweep-rl[atari]'"
-    return ConfigError("env", env_id, "an environment that is installed", hint)
+    problem = f"the packages of the Atari game {env_id} are not installed"
+    hint = "install them: pip install 'sweep-rl[atari]'"
+    return ConfigError("env", env_id, hint=hint, problem=problem)
 
 
 def _lives(env: Env) -> int:

@@ -247,22 +247,23 @@ def _check_leaves(space: spaces.Space[Any]) -> None:
             raise ConfigError(
                 "env",
                 str(leaf),
-                "Box, Discrete, MultiDiscrete or MultiBinary observations, alone or in Tuple or "
-                "Dict",
-                f"{name} is a {type(leaf).__name__}, which no policy reads: name a function that "
-                "makes the environment and wraps it, env: package.module:function, in a wrapper "
-                "that leaves this part out (gymnasium.wrappers.FilterObservation) or turns it into "
-                "numbers (minigrid's FlatObsWrapper)",
+                "Box, Discrete, MultiDiscrete or MultiBinary, alone or in a Tuple or Dict",
+                "wrap the environment so that this part is left out "
+                "(gymnasium.wrappers.FilterObservation) or becomes numbers (minigrid's "
+                "FlatObsWrapper), and give the function that returns it: env: "
+                "package.module:function",
+                f"{name} is a {type(leaf).__name__}, which policies cannot read",
             )
         chosen = isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete)
         if chosen and count_choices(leaf) > MOST_FEATURES:
             raise ConfigError(
                 "env",
                 str(leaf),
-                f"at most {MOST_FEATURES} choices of an observation",
-                f"{name} is {leaf}, and a policy reads one number for each of its "
-                f"{count_choices(leaf)} choices: give it as numbers or digits instead, a Box or a "
-                "MultiDiscrete, in a gymnasium.ObservationWrapper",
+                f"at most {MOST_FEATURES}",
+                "give it as numbers or digits instead, a Box or a MultiDiscrete, in a "
+                "gymnasium.ObservationWrapper",
+                f"{name} is {leaf}, with {count_choices(leaf)} choices, for each of which a policy "
+                "reads one number",
             )
 
 

@@ -192,8 +192,8 @@ def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
         raise spec.source.refuse(
             ("objectives",),
             dict(spec.objectives),
-            f"no objectives, because searcher {spec.searcher.name} supports only the metric",
-            f"these searchers support several objectives: {', '.join(able)}",
+            hint=f"remove it, or use a searcher that supports several: {', '.join(able)}",
+            problem=f"searcher {spec.searcher.name} supports one objective only, the metric",
         )
 
 

@@ -70,7 +70,7 @@ def test_the_settings_of_a_group_may_stand_below_its_name() -> None:
     with pytest.raises(BadSpace, match="4 is not allowed") as caught:
         initial.check(space, [{"m": {"b": {"c": 4}}}], Source())
     assert caught.value.key == "initial[0].m.b.c"
-    with pytest.raises(BadSpace, match="each name once"):
+    with pytest.raises(BadSpace, match=r"m\.a is there twice"):
         initial.check(space, [{"m.a": 1, "m": {"a": 1}}], Source())
 
 
@@ -101,7 +101,7 @@ def test_a_first_setting_that_cannot_work_is_refused(
         make(tmp_path, initial=given, forbid=["lr > 0.5"])
     assert caught.value.key == place
     assert value is ... or caught.value.value == value
-    assert allowed in caught.value.allowed
+    assert allowed in f"{caught.value.problem} {caught.value.allowed}"
     assert hint in caught.value.hint
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
@@ -190,7 +190,7 @@ def test_a_list_of_what_is_forbidden_that_cannot_work_is_refused(
     with pytest.raises(BadConfig) as caught:
         make(tmp_path, forbid=forbid)
     assert caught.value.key == place
-    assert allowed in caught.value.allowed
+    assert allowed in f"{caught.value.problem} {caught.value.allowed}"
     assert text in str(caught.value)
     assert caught.value.exit_code == 2
 
