@@ -43,6 +43,45 @@ class ConfigError(TrainableError, ValueError):
         self.problem = problem
         super().__init__(f"{place}: {describe_mistake(value, allowed, hint, problem)}")
 
+    @classmethod
+    def of_conflict(
+        cls, place: str, value: object, other: str, allowed: str, why: str = "", undo: str = ""
+    ) -> "ConfigError":
+        """Return the error for a valid value that cannot be used here.
+
+        Args:
+            place: dotted name of the setting.
+            value: what the user wrote.
+            other: what it cannot be used with, for example ``data_parallel``; may be empty.
+            allowed: values that can be used, as in YAML.
+            why: the reason, which follows "because"; may be empty.
+            undo: advice on how to keep `value`, which follows "or"; may be empty.
+        """
+        problem = f"{in_yaml(value)} cannot be used"
+        problem += f" with {other}" if other else ""
+        problem += f", because {why}" if why else ""
+        hint = f"set it to {allowed}, or {undo}" if undo else f"set it to {allowed}"
+        return ConfigError(place, value, hint=hint, problem=problem)
+
+    @classmethod
+    def of_checkpoint(
+        cls, place: str, value: object, before: object, why: str = "", undo: str = ""
+    ) -> "ConfigError":
+        """Return the error for a setting that differs from the checkpoint's, and may not.
+
+        Args:
+            place: dotted name of the setting.
+            value: what the user wrote.
+            before: value with which the checkpoint was written.
+            why: the reason, which follows "because"; may be empty.
+            undo: advice on how to keep `value`, which follows "or"; may be empty.
+        """
+        was = in_yaml(before)
+        problem = f"{in_yaml(value)} differs from the checkpoint's {was} and cannot be changed"
+        problem += f", because {why}" if why else ""
+        hint = f"set it to {was}, or {undo}" if undo else f"set it to {was}"
+        return ConfigError(place, value, hint=hint, problem=problem)
+
     @property
     def mistakes(self) -> "tuple[ConfigError, ...]":
         """All mistakes that this error reports, as ConfigErrors: here only the error itself."""
@@ -253,6 +292,18 @@ def nearest(word: object, known_words: Iterable[str]) -> str:
 def printable(text: str) -> str:
     """Return `text` with control characters and marks of text direction escaped, safe to print."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def in_yaml(value: object) -> str:
+    """Return a setting's value on one line, cut, as a user writes it: ``null``, ``true``, ``[]``.
+
+    A text has no quotes unless it is empty.
+    """
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, tuple):
+        return shorten(list(value))
+    return cut(printable(value), 80) if value and isinstance(value, str) else shorten(value)
 
 
 def shorten(value: object, limit: int = 80) -> str:

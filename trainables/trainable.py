@@ -337,12 +337,9 @@ class Trainable:
         The program computes `lanes` trials side by side. `check_config` refuses the result if a
         setting is impossible there. Raises ConfigError if this class has no such program.
         """
-        raise ConfigError(
-            "trainable",
-            cls.__name__,
-            "ppo or dqn with the pool stack",
-            "others do not train in lanes",
-        )
+        problem = f"{cls.__name__} cannot train in lanes, as the pool stack does"
+        hint = "use another pool, or train ppo or dqn"
+        raise ConfigError("trainable", cls.__name__, hint=hint, problem=problem)
 
     @classmethod
     def lane_shape(cls, config: Mapping[str, Any]) -> Hashable:

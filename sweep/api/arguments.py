@@ -190,7 +190,7 @@ def refuse_other_services(folder: Folder, tracking_uri: str | None, storage: str
             raise BadConfig(
                 place,
                 without_password(str(asked)),
-                "no argument" if kept is None else f"{without_password(kept)!r}, or no argument",
+                "" if kept is None else repr(without_password(kept)),
                 "leave it out to resume the sweep, or give another name",
                 problem=f"the sweep '{folder.name}' exists in {folder.root} with another value",
             )

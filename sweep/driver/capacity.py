@@ -179,5 +179,9 @@ def check_pool(spec: SweepSpec, blocks: bool) -> None:
     """
     for key in ("trial_memory", "no_progress_s"):
         if blocks and getattr(spec.limits, key) is not None:
-            hint = f"remove limits.{key}, or use --pool loky"
-            raise BadConfig("--pool", "inline", "a pool of processes that can be ended", hint)
+            hint = f"use --pool loky, or remove limits.{key}"
+            problem = (
+                f"inline cannot be used with limits.{key}, because slices run in the driver's own "
+                "process, which cannot be ended"
+            )
+            raise BadConfig("--pool", "inline", hint=hint, problem=problem)

@@ -146,9 +146,13 @@ class Proposer:
             if not (domain := space.domain_of(name)).contains(value):
                 raise BadConfig(f"--set {name}", value, domain.describe())
             if name in held and value != parent.searched.get(name):
-                was = f"{parent.searched.get(name)}, as trial {parent.number} has it"
-                hint = f"its checkpoint holds {name}; without --from-checkpoint it may be changed"
-                raise BadConfig(f"--set {name}", value, was, hint)
+                was = shorten(parent.searched.get(name))
+                problem = (
+                    f"{name} cannot be changed from {was}, because the checkpoint of trial "
+                    f"{parent.number} holds it"
+                )
+                hint = "leave it out, or leave --from-checkpoint out"
+                raise BadConfig(f"--set {name}", value, hint=hint, problem=problem)
         own = {name: canonical(space.domain_of(name), value) for name, value in changes.items()}
         searched = {**parent.searched, **own}
         _check_inside(space, searched, parent)
@@ -197,9 +201,8 @@ class Proposer:
 
         def given(name: str, _domain: Domain) -> Any:
             if name not in searched:
-                raise space.source.refuse(
-                    (name,), None, "a value, because its condition holds here"
-                )
+                problem = "has no value, although its condition holds"
+                raise space.source.refuse((name,), None, hint="give it one", problem=problem)
             return searched[name]
 
         return space.resolve(given)
@@ -380,5 +383,9 @@ def _check_inside(space: Space, searched: Mapping[str, Any], parent: Trial) -> N
     """
     for name in space.searched:
         if name in searched and not (domain := space.domain_of(name)).contains(searched[name]):
-            of = f"trial {parent.number} is outside the present space; change its {name} too"
-            raise BadConfig(f"--set {name}", searched[name], domain.describe(), of)
+            value = searched[name]
+            problem = (
+                f"trial {parent.number} has {shorten(value)}, which is outside the present space"
+            )
+            hint = f"change its {name} too"
+            raise BadConfig(f"--set {name}", value, domain.describe(), hint, problem=problem)

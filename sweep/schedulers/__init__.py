@@ -25,10 +25,9 @@ from sweep.spec.space import Space
 
 PACKAGE = __name__
 #: Reason for which a scheduler has no option ``finish_best``.
-NOBODY_WAITS = (
-    "it is about trials that wait for a promotion when all else is done, and here none does; "
-    "{name: asha, type: promotion} has it"
-)
+NOBODY_WAITS = "no trial waits for a promotion there"
+#: Scheduler that has it, as in a spec.
+WAITING = "{name: asha, type: promotion}"
 
 
 @dataclass(frozen=True)

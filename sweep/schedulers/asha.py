@@ -39,6 +39,7 @@ from sweep.history.order import Key, interrupted, level_key, trial_status_key
 from sweep.history.trial import Trial
 from sweep.schedulers import (
     NOBODY_WAITS,
+    WAITING,
     AddSeed,
     NewTrial,
     Plan,
@@ -101,11 +102,15 @@ class Scheduler(PerTrialStopping):
         self.pauses = options.type == PROMOTION
         self.finish_best = options.finish_best
         if self.finish_best and not self.pauses:
-            key, allowed = "scheduler.finish_best", "0, or no such key"
-            raise BadConfig(key, self.finish_best, allowed, NOBODY_WAITS)
+            problem = f"has no effect with type: stopping, because {NOBODY_WAITS}"
+            hint = f"remove it, or use {WAITING}"
+            key, share = "scheduler.finish_best", self.finish_best
+            raise BadConfig(key, share, hint=hint, problem=problem)
         if not (isinstance(context.seeds, int) or self.pauses):
-            allowed, hint = "a number such as 3 with type: stopping", NOBODY_WAITS
-            raise BadConfig("seeds", written_seeds(context.seeds), allowed, hint)
+            plan = written_seeds(context.seeds)
+            problem = "with type: stopping no trial waits at a rung, where it could get more seeds"
+            hint = f"write a number, such as 3, or use {WAITING}"
+            raise BadConfig("seeds", plan, hint=hint, problem=problem)
         seeds = seeding.added(context.seeds, self.levels, self.time_attr)
         self.steps = tuple(seeding.ladder(seeds, self.levels)) if seeds else ()
         self.default_seeds = AUTO if self.pauses and len(self.levels) > 1 else 1

@@ -34,6 +34,7 @@ from sweep.spec.space import Domain, Space
 from sweep.spec.validation import validate
 from trainables.core import rng
 from trainables.core.settings import Settings
+from trainables.errors import shorten
 
 
 class Step(Settings):
@@ -153,12 +154,14 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
     try:
         text = text_of(Path(file))
     except BadConfig as error:
-        remedy = f"`sweep export-schedule` writes one; {error.hint}".removesuffix("; ")
-        raise BadConfig(key, file, error.allowed, remedy) from error
+        hint = error.hint or "`sweep export-schedule` writes one"
+        problem = f"{file} cannot be read: {error.problem}"
+        raise BadConfig(key, file, error.allowed, hint, problem=problem) from error
     written = validate(ScheduleFile, *yaml_source.read(text, file))
     if written.time_attr != time_attr:
-        allowed = f"{written.time_attr}, in which {file} counts"
-        raise BadConfig("scheduler.time_attr", time_attr, allowed)
+        problem = f"{file} counts in {written.time_attr}, not in {time_attr}"
+        hint = f"set it to {written.time_attr}"
+        raise BadConfig("scheduler.time_attr", time_attr, hint=hint, problem=problem)
     return written.schedule
 
 
@@ -169,12 +172,17 @@ def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
     """
     key = "scheduler.schedule"
     if context.trials != 1:
-        hint = "a replay is one chain; the key seeds trains it under several"
-        raise BadConfig("trials", context.trials, "1", hint)
+        hint = "set it to 1; the key seeds trains the replay under several seeds"
+        problem = f"{context.trials} is more than 1, and a replay is one chain"
+        raise BadConfig("trials", context.trials, hint=hint, problem=problem)
+    starts = [step.start for step in steps]
     if not steps or steps[0].start != 0:
-        raise BadConfig(key, [s.start for s in steps], "steps, the first from 0")
+        hint = "let the first step start at 0"
+        problem = f"no step starts at 0: {starts}" if steps else "there are no steps"
+        raise BadConfig(key, starts, hint=hint, problem=problem)
     if any(two.start <= one.start for one, two in pairwise(steps)):
-        raise BadConfig(key, [s.start for s in steps], "steps in the order of their beginning")
+        problem = f"the steps are not in the order in which they start: {starts}"
+        raise BadConfig(key, starts, hint="put them in order", problem=problem)
     _check_settings(steps, context, key)
 
 
@@ -189,14 +197,18 @@ def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) 
         if any(value != values[0] for value in values) or (
             values and name not in steps[0].settings
         ):
-            hint = f"a step continues from a checkpoint that holds {name}"
-            allowed = "one value in all steps, given in the first"
-            raise BadConfig(f"{key}.settings.{name}", values, allowed, hint)
+            problem = (
+                f"{name} cannot change or begin after the first step, because a checkpoint holds "
+                f"it; the steps have {values}"
+            )
+            place, hint = f"{key}.settings.{name}", "give all steps the value of the first"
+            raise BadConfig(place, values, hint=hint, problem=problem)
     for step in steps:
         for name, value in step.settings.items():
             known = ", ".join(domains)
             if name not in domains:
-                raise BadConfig(f"{key}.settings", name, f"searched parameters: {known}")
+                problem = f"{shorten(name)} is not a searched parameter"
+                raise BadConfig(f"{key}.settings", name, f"some of {known}", problem=problem)
             if not domains[name].contains(value):
                 raise BadConfig(f"{key}.settings.{name}", value, domains[name].describe())
     _check_points(steps, context.space, key)

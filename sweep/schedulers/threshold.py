@@ -37,6 +37,11 @@ class Scheduler(Pruned):
         super().__init__(options, context)
         lower, upper = self._arguments["lower"], self._arguments["upper"]
         if lower is None and upper is None:
-            raise BadConfig("scheduler.lower", None, "a number", "give lower, upper or both")
+            hint = "set lower, upper or both"
+            problem = "is missing, and so is scheduler.upper"
+            raise BadConfig("scheduler.lower", None, hint=hint, problem=problem)
         if lower is not None and upper is not None and lower > upper:
-            raise BadConfig("scheduler.lower", lower, f"at most scheduler.upper, {upper:g}")
+            problem = f"{lower:g} is more than scheduler.upper, {upper:g}"
+            raise BadConfig(
+                "scheduler.lower", lower, hint="lower it, or raise upper", problem=problem
+            )

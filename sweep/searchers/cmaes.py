@@ -67,8 +67,11 @@ class Searcher(searchers.Searcher):
         """Raise BadSpace unless an ordered parameter with several values has no condition."""
         if not modelled(space):
             seen = ", ".join(space.domains) or "no searched parameter"
-            allowed = "a number without when among the searched parameters under searcher: cmaes"
-            raise space.source.refuse((), seen, allowed, "searcher: tpe models choices too")
+            problem = (
+                f"searcher cmaes needs a searched number without when, and here is only: {seen}"
+            )
+            hint = "search one, or use searcher: tpe, which models choices too"
+            raise space.source.refuse((), seen, hint=hint, problem=problem)
 
     def suggest(self, request: Request) -> Settings:
         """Return a draw from the distribution after all complete generations.

@@ -89,7 +89,9 @@ class Searcher(searchers.Searcher):
     def check(self, space: Space) -> None:
         """Raise BadConfig for ``group`` without ``multivariate``; every space can be modelled."""
         if self.options.group and not self.options.multivariate:
-            raise BadConfig("searcher.group", True, "false, as multivariate is false")
+            problem = "true has no effect, because multivariate is false"
+            hint = "set it to false, or multivariate to true"
+            raise BadConfig("searcher.group", True, hint=hint, problem=problem)
 
     def suggest(self, request: Request) -> Settings:
         """Return settings that resemble good ones of the history more than its other ones.

@@ -525,9 +525,9 @@ def check(url: str) -> str:
         raise BadConfig("--checkpoints", url, allowed) from error
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
-        hint = f"pip install 'sweep-rl[{extra}]'" if extra else str(error)
-        known = f"a URL for which the library is installed; that of {scheme} is not"
-        raise BadConfig("--checkpoints", url, known, hint) from error
+        problem = f"the library for {scheme} is not installed"
+        hint = f"install it: pip install 'sweep-rl[{extra}]'" if extra else str(error)
+        raise BadConfig("--checkpoints", url, hint=hint, problem=problem) from error
     return url.rstrip("/")
 
 

@@ -326,8 +326,9 @@ class SweepSpec(Settings):
         """Raise BadConfig if `initial` has more points than there are trials."""
         if (given := len(self.initial)) > self.trials:
             hint = f"raise trials to {given}, or remove some entries"
-            allowed = f"at most {self.trials} entries, as many as trials"
-            raise self._source.refuse(("initial",), f"a list of {given}", allowed, hint)
+            problem = f"it has {given} entries, which is more than trials, {self.trials}"
+            found = f"a list of {given}"
+            raise self._source.refuse(("initial",), found, hint=hint, problem=problem)
 
     @property
     def first_seeds(self) -> int:
@@ -537,18 +538,19 @@ def text_of(path: Path) -> str:
     allowed = f"a readable file in UTF-8 of at most {yaml_source.LARGEST_FILE} bytes"
     at = Place(str(path))
     if not _is_file(path):
-        raise BadConfig("the spec", str(path), allowed, "there is no such file", place=at)
+        missing = "there is no such file"
+        raise BadConfig("the spec", str(path), place=at, problem=missing)
     try:
         with path.open("rb") as stream:
             content = stream.read(yaml_source.LARGEST_FILE + 1)
         if len(content) > yaml_source.LARGEST_FILE:
-            raise BadConfig(
-                "the spec", f"more than {yaml_source.LARGEST_FILE} bytes", allowed, place=at
-            )
+            large = "the file is too large"
+            raise BadConfig("the spec", str(path), allowed, place=at, problem=large)
         return content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadConfig("the spec", str(path), allowed, f"{reason}", place=at) from error
+        problem = f"the file cannot be read: {reason}"
+        raise BadConfig("the spec", str(path), allowed, place=at, problem=problem) from error
 
 
 # -------------------------------------------------------------------------------------------------

@@ -78,12 +78,14 @@ def read(text: str, file: str) -> Any:
 
     if len(text) > yaml_source.LARGEST_FILE:
         allowed = f"at most {yaml_source.LARGEST_FILE} characters"
-        raise BadConfig(file, f"{len(text)} characters", allowed)
+        found = f"{len(text)} characters"
+        raise BadConfig(file, found, allowed, problem=f"the file has {found}")
     try:
         raw = YAML(typ="safe", pure=True).load(text)
         _count(raw, 0, yaml_source.MOST_NODES)
     except (YAMLError, ValueError, OverflowError, RecursionError) as error:
-        raise BadConfig(file, str(error).partition("\n")[0], "YAML") from error
+        reason = str(error).partition("\n")[0]
+        raise BadConfig(file, reason, problem=f"cannot be read as YAML: {reason}") from error
     return raw
 
 

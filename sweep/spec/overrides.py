@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep.core.errors import BadConfig, KeyPath, Place, Source
-from trainables.errors import cut
+from trainables.errors import cut, shorten
 
 #: Maximum number of an option's characters in messages.
 LONGEST_SAID = 80
@@ -122,12 +122,10 @@ def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
         if path and path[0] in _PLUGINS and isinstance(inner, str):
             inner = raw[path[0]] = {"name": inner}
         if not isinstance(inner, dict):
-            raise BadConfig(
-                ".".join(path),
-                inner,
-                "a mapping, because the option sets a key inside it",
-                place=Place(override.typed),
-            )
+            problem = f"{shorten(inner)} is not a mapping, and the option sets a key in it"
+            hint = f"set {'.'.join(path)} itself"
+            at = Place(override.typed)
+            raise BadConfig(".".join(path), inner, hint=hint, place=at, problem=problem)
         key, remaining = _next_key(inner, remaining, flat=path[:1] != () and path[0] in _FLAT)
         path = (*path, key)
         if not remaining:

@@ -170,8 +170,9 @@ def _check_key(key: str, source: Source) -> None:
     if not RESULT_PATH.fullmatch(key):
         raise source.refuse(("stop", key), key, RESULT_PATH_ALLOWED)
     if key.startswith(f"{PLATEAU}."):
-        hint = f"--set 'stop.{PLATEAU}={{patience: 20}}' sets it whole"
-        raise source.refuse(("stop", key), key, "a path into the results", hint)
+        hint = f"set it as a whole: --set 'stop.{PLATEAU}={{patience: 20}}'"
+        problem = f"a part of {PLATEAU} cannot be set alone"
+        raise source.refuse(("stop", key), key, hint=hint, problem=problem)
 
 
 def _check_bounds(key: str, value: Any, bounds: Mapping[Any, Any], source: Source) -> None:

@@ -26,7 +26,7 @@ from ruamel.yaml.events import (
 )
 
 from sweep.core.errors import BadConfig, Gathering, KeyPath, Place, Source
-from trainables.errors import shorten
+from trainables.errors import cut, shorten
 
 LARGEST_FILE = 500_000
 """Maximum number of characters in a text, and of bytes in a file."""
@@ -126,17 +126,19 @@ class _Builder:
         """
         if len(self._text) > LARGEST_FILE:
             size = f"{len(self._text)} characters"
-            raise self.refuse((), size, f"at most {LARGEST_FILE} characters")
+            problem = f"the text has {size}"
+            raise self.refuse((), size, f"at most {LARGEST_FILE}", problem=problem)
         if found := _UNPRINTABLE.search(self._text):
             self.marks[()] = self._at_line(self._text.count("\n", 0, found.start()))
-            raise self.refuse((), found[0], "text without control characters", "remove it")
+            problem = f"the text has a control character, {shorten(found[0])}"
+            raise self.refuse((), found[0], hint="remove it", problem=problem)
         self._events: Iterator[Any] = YAML(typ="safe", pure=True).parse(self._text)
         try:
             return self._document()
         except MarkedYAMLError as error:
             raise self._unreadable(error) from error
         except (YAMLError, ValueError, OverflowError) as error:
-            raise self.refuse((), str(error), "YAML 1.2") from error
+            raise self.refuse((), str(error), problem=f"cannot be read: {error}") from error
 
     def _document(self) -> Any:
         """Build the document's value from the parser's events.
@@ -148,7 +150,9 @@ class _Builder:
         if isinstance(first, StreamEndEvent):
             raise self.refuse((), None, "a mapping, key: value, one per line", problem="is empty")
         if isinstance(first, DocumentStartEvent) and first.version not in (None, (1, 2)):
-            raise self.refuse((), f"%YAML {first.version}", "YAML 1.2", "remove the line")
+            version = ".".join(map(str, first.version))
+            problem = f"a YAML file of version {version} is not read, only of 1.2"
+            raise self.refuse((), f"%YAML {version}", hint="remove the line", problem=problem)
         value = self._node(next(self._events), ())
         next(self._events)
         after = next(self._events)
@@ -278,10 +282,13 @@ class _Builder:
         if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
             raise self.refuse(path, text, "a finite number")
         if _DATE.fullmatch(text):
-            raise self.refuse(path, text, "a number or text", f"quote it: '{text}'")
+            problem = f"{shorten(text)} is a date, which sweep does not read"
+            raise self.refuse(path, text, hint=f"quote it: '{text}'", problem=problem)
         if _GROUPED.fullmatch(text):
             plain = text.replace("_", "")
-            raise self.refuse(path, text, "a number without _", f"write {plain}, or quote it")
+            problem = f"{shorten(text)} is a number with _"
+            hint = f"write {plain}, or quote it"
+            raise self.refuse(path, text, hint=hint, problem=problem)
         return self._printable(text, path)
 
     def _int(self, text: str, path: KeyPath) -> int:
@@ -289,13 +296,15 @@ class _Builder:
         number = int(text, 10 if _INT.fullmatch(text) else 0) if len(text) < _LONGEST_INT else 2**64
         if -(2**63) <= number < 2**63:
             return number
-        raise self.refuse(path, text, "a whole number of 64 bits", "quote it if it is text")
+        problem = f"{cut(text, 80)} is too large for a whole number of 64 bits"
+        raise self.refuse(path, text, hint="quote it if it is text", problem=problem)
 
     def _printable(self, text: str, path: KeyPath) -> str:
         """Return `text` unchanged; BadConfig for control characters but newlines and tabs."""
         for character in text:
             if character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cs"):
-                raise self.refuse(path, text, "text without control characters")
+                problem = f"the text has a control character, {shorten(character)}"
+                raise self.refuse(path, text, hint="remove it", problem=problem)
         return text
 
     def _place_of(self, event: Any) -> Place:

@@ -425,7 +425,7 @@ def test_a_sweep_that_is_tracked_or_kept_elsewhere_than_is_asked_is_refused(
     with pytest.raises(BadConfig) as caught:
         sweep.run(local(), root=root, **HERE, **QUICK, **asked)
     assert str(caught.value).startswith(words)
-    assert "expected no argument; leave it out to resume the sweep" in str(caught.value)
+    assert "with another value; leave it out to resume the sweep" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -434,7 +434,7 @@ def test_a_sweep_goes_on_where_it_is_tracked(root: Path) -> None:
     found = sweep.run(local(), root=root, **HERE, **QUICK)
     sync.write_tracking(folder.tracking_uri, uri)
     assert sweep.run(local(), root=root, tracking_uri=uri, **HERE, **QUICK).name == found.name
-    with pytest.raises(BadConfig, match=r"expected 'http://\*\*\*@127\.0\.0\.1:1', or no argument"):
+    with pytest.raises(BadConfig, match=r"expected 'http://\*\*\*@127\.0\.0\.1:1'; leave it out"):
         sweep.run(local(), root=root, tracking_uri="http://127.0.0.1:2", **HERE, **QUICK)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, in_yaml
 from trainables.learners.schedules import ScheduleConfig
 from trainables.learners.statistics import on_host
 from trainables.policies.policy import Scalar
@@ -70,11 +70,15 @@ class BC(Trainer):
         """
         super().validate_config(settings)
         if not settings.offline.only_reads:
-            allowed = "files alone with bc, which would imitate what it samples itself"
-            raise ConfigError("input", settings.offline.input, allowed, "docs/offline.md has more")
+            problem = (
+                f"bc learns from files alone, and would imitate what it samples itself, but input "
+                f"is {in_yaml(settings.offline.input)}"
+            )
+            hint = "set it to the files, without sampler (docs/offline.md)"
+            raise ConfigError("input", settings.offline.input, hint=hint, problem=problem)
         if settings.model.use_lstm:
-            hint = "it learns from single rows, not from sequences"
-            raise ConfigError("model.use_lstm", True, "false with bc", hint)
+            why = "it learns from single rows, not from sequences"
+            raise ConfigError.of_conflict("model.use_lstm", True, "bc", "false", why)
 
     def make_policy(self, device: str) -> "ActorCriticPolicy":
         """Return an actor-critic policy, of which only the actor is trained."""

@@ -74,13 +74,16 @@ def _split_command(command: Any) -> Any:
 
 
 def _check_pattern(pattern: str) -> str:
-    """Return a regular expression that has named groups; ValueError says what is allowed."""
+    """Return a regular expression that has named groups; WrongKey if it has none, or is invalid."""
     try:
         names = re.compile(pattern).groupindex
     except re.error as error:
-        raise ValueError(f"a regular expression ({error})") from error
+        problem = f"{shorten(pattern)} is not a regular expression: {error}"
+        raise settings_.WrongKey((), pattern, problem=problem) from error
     if not names:
-        raise ValueError("a regular expression with named groups, such as loss=(?P<loss>\\S+)")
+        problem = f"{shorten(pattern)} has no named groups, which become results"
+        hint = "name them, for example loss=(?P<loss>\\S+)"
+        raise settings_.WrongKey((), pattern, hint=hint, problem=problem)
     return pattern
 
 
@@ -131,11 +134,13 @@ class CommandConfig(Settings):
         """
         own = {key: config[key] for key in cls.model_fields if key in config}
         if "command" not in own:
-            raise ConfigError("command", None, "a program and its arguments", "[python, train.py]")
+            hint = "set it to a program and its arguments, for example [python, train.py]"
+            raise ConfigError("command", None, hint=hint, problem="is missing")
         found = settings_.parse(cls, own)
         if shutil.which(found.command[0]) is None:
-            allowed = "a program that can be run, by its path or found on PATH"
-            raise ConfigError("command", found.command[0], allowed)
+            problem = f"there is no program {shorten(found.command[0])} that can be run"
+            hint = "give its path, or install it in a folder of PATH"
+            raise ConfigError("command", found.command[0], hint=hint, problem=problem)
         return found
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from trainables.core.settings import defaults, flatten, parse
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, in_yaml
 from trainables.learners.fused.dqn import FusedQLearner, Learnt, find_reason_for_torch
 from trainables.learners.replay import (
     NStep,
@@ -155,14 +155,15 @@ def _check_module(settings: Config) -> None:
 
     They are two heads, noise, distributions, any exploration but epsilon-greedy, and action masks.
     """
-    why = "the module returns the values of all choices"
+    why = "the module itself returns the values of all choices"
     given = {key: getattr(settings, key) for key in ("dueling", "noisy", "num_atoms")}
     given["exploration_config.type"] = settings.exploration_config.type
     given["action_mask"] = settings.environment.action_mask
     only_ones = (False, False, 1, "EpsilonGreedy", None)
     for (key, value), only in zip(given.items(), only_ones, strict=True):
         if value != only:
-            raise ConfigError(key, value, f"{only} with model.custom_model", why)
+            own = "model.custom_model"
+            raise ConfigError.of_conflict(key, value, own, in_yaml(only), why, f"remove {own}")
 
 
 def _check_read(settings: Config) -> None:
@@ -184,7 +185,8 @@ def _check_read(settings: Config) -> None:
     ):
         for key in () if is_read else keys:
             if flat[key] != usual[key]:
-                raise ConfigError(key, flat[key], f"{usual[key]}, or {needed}, which reads it")
+                hint, problem = f"remove it, or set {needed}", f"has no effect without {needed}"
+                raise ConfigError(key, flat[key], hint=hint, problem=problem)
 
 
 class DQN(Trainer):
@@ -231,24 +233,33 @@ class DQN(Trainer):
             return
         check_replay(settings.replay)
         if settings.n_step > (size := settings.replay.buffer_size):
-            allowed = f"at most {size}, which is buffer_size"
-            raise ConfigError("n_step", settings.n_step, allowed, "or raise buffer_size")
+            problem = f"{settings.n_step} is more than buffer_size, which is {size}"
+            hint = "lower n_step, or raise buffer_size"
+            raise ConfigError("n_step", settings.n_step, hint=hint, problem=problem)
         if settings.model.use_lstm:
-            hint = "it learns from single transitions, not from sequences"
-            raise ConfigError("model.use_lstm", True, "false with dqn", hint)
+            why = "it learns from single transitions, not from sequences"
+            raise ConfigError.of_conflict("model.use_lstm", True, "dqn", "false", why)
         if settings.model.custom_model is not None:
             _check_module(settings)
         if settings.num_atoms > 1 and settings.v_min >= settings.v_max:
-            allowed = f"less than {settings.v_max}, which is v_max"
-            raise ConfigError("v_min", settings.v_min, allowed, "all returns are between them")
+            problem = f"{settings.v_min} is not less than v_max, which is {settings.v_max}"
+            hint = "all returns must be between the two: lower v_min, or raise v_max"
+            raise ConfigError("v_min", settings.v_min, hint=hint, problem=problem)
         if settings.noisy and settings.exploration_config != EpsilonGreedyConfig():
-            allowed = "left out with noisy: true, which explores in its place"
-            raise ConfigError("exploration_config", settings.exploration_config, allowed)
+            hint = "remove it, or set noisy to false"
+            raise ConfigError(
+                "exploration_config",
+                settings.exploration_config,
+                hint=hint,
+                problem="has no effect with noisy: true, which explores in its place",
+            )
         noise = settings.exploration_config.type == "ParameterNoise"
         if noise and (wait := settings.envs.remote_env_batch_wait_ms):
-            allowed = "0 with exploration_config.type: ParameterNoise"
-            hint = "its noise continues from step to step of all environments together"
-            raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
+            other = "exploration_config.type: ParameterNoise"
+            why = "this noise continues from step to step of all environments together"
+            undo = "set another exploration"
+            place = "remote_env_batch_wait_ms"
+            raise ConfigError.of_conflict(place, wait, other, "0", why, undo)
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
@@ -277,10 +288,13 @@ class DQN(Trainer):
             TypeError: the settings are not DQN's.
         """
         if not inspection.spaces.layout.scalar:
-            allowed = "an environment with Discrete actions for dqn, which has a value for each"
-            raise ConfigError(
-                "env", f"actions {inspection.spaces.action}", allowed, "ppo takes others"
+            actions = inspection.spaces.action
+            problem = (
+                f"the environment's actions are {actions}, and dqn needs Discrete ones, each of "
+                "which has a value"
             )
+            hint = "train ppo instead, which can choose other actions"
+            raise ConfigError("env", f"actions {actions}", hint=hint, problem=problem)
         if not isinstance(settings, Config):
             raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")
         if settings.model.custom_model is not None:
@@ -294,7 +308,7 @@ class DQN(Trainer):
         config_checks.check_replay_on(settings, settings.replay, inspection.spaces)
         why = cls._find_reason_for_torch(settings, inspection.spaces)
         if why and settings.learner == "fused":
-            raise ConfigError("learner", "fused", "auto or torch here", why)
+            raise ConfigError.of_conflict("learner", "fused", "", "auto or torch", why)
         return {**super().choose(settings, inspection), "learner": "torch" if why else "fused"}
 
     @classmethod

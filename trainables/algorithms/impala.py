@@ -101,15 +101,19 @@ class IMPALA(PolicyGradientTrainer):
         """
         super().validate_config(settings)
         if settings.sampling.sample_async:
-            hint = "num_workers: 1, or more, sample while the trainer learns"
-            raise ConfigError("sample_async", True, "false with IMPALA", hint)
+            problem = "true cannot be used with impala"
+            hint = "set it to false; with num_workers: 1 or more, workers sample while it learns"
+            raise ConfigError("sample_async", True, hint=hint, problem=problem)
         if not isinstance(settings, Config) or settings.rho_bar is None:
             return
         if settings.c_bar is None or settings.c_bar > settings.rho_bar:
-            allowed = f"at most rho_bar: {settings.rho_bar}"
-            raise ConfigError(
-                "c_bar", settings.c_bar, allowed, "V-trace does not converge otherwise"
+            given = "null (no limit)" if settings.c_bar is None else settings.c_bar
+            problem = (
+                f"{given} is more than rho_bar, which is {settings.rho_bar}, and V-trace would not "
+                "converge"
             )
+            hint = f"set it to at most {settings.rho_bar}, or raise rho_bar"
+            raise ConfigError("c_bar", settings.c_bar, hint=hint, problem=problem)
 
     def worker_spec(self) -> WorkerSpec:
         """Return the description of workers, whose samples also have the next observation.

@@ -132,15 +132,18 @@ class PPO(ActorCriticTrainer):
         if not settings.workers.data_parallel:
             return
         if settings.minibatch_size < settings.workers.num_workers:
+            number = settings.workers.num_workers
             raise ConfigError(
                 "sgd_minibatch_size",
                 settings.sgd_minibatch_size,
-                f"at least {settings.workers.num_workers} with data_parallel: each rank has a "
-                "share of a minibatch",
+                hint=f"raise it to at least {number}, or lower num_workers",
+                problem=f"{settings.minibatch_size} rows are too few to give each of {number} "
+                "workers a share, as data_parallel does",
             )
         for key, schedule in settings.scheduled.items():
-            allowed = "constant with data_parallel, where the loss of all ranks stays as it began"
-            raise ConfigError(f"{key}_schedule", schedule, allowed)
+            other, why = "data_parallel", "the loss of all workers stays as it began"
+            undo = "remove data_parallel"
+            raise ConfigError.of_conflict(f"{key}_schedule", schedule, other, "constant", why, undo)
 
     @classmethod
     def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
@@ -161,8 +164,8 @@ class PPO(ActorCriticTrainer):
             raise ConfigError(
                 "sgd_minibatch_size",
                 settings.sgd_minibatch_size,
-                f"at most the {most} rows of a batch",
-                "lower it or raise train_batch_size",
+                hint="lower it, or raise train_batch_size",
+                problem=f"{settings.minibatch_size} is more than the {most} rows of a batch",
             )
 
     def torch_loss(self) -> "Loss":

@@ -92,9 +92,9 @@ class SAC(OffPolicyTrainer):
         elif isinstance(settings, Config) and settings.exploration_config.type != (
             allowed := "StochasticSampling"
         ):
-            hint = f"{spaces.action} is a choice, to which no noise is added"
-            kind = settings.exploration_config.type
-            raise ConfigError("exploration_config.type", kind, f"{allowed} here", hint)
+            why = f"actions are {spaces.action}, a choice, to which no noise can be added"
+            kind, place = settings.exploration_config.type, "exploration_config.type"
+            raise ConfigError.of_conflict(place, kind, "", allowed, why)
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
@@ -106,9 +106,13 @@ class SAC(OffPolicyTrainer):
         if not isinstance(settings, Config) or settings.learn_alpha:
             return
         if settings.target_entropy is not None:
-            hint = "the temperature is always initial_alpha"
-            value = settings.target_entropy
-            raise ConfigError("target_entropy", value, "null with learn_alpha: false", hint)
+            raise ConfigError(
+                "target_entropy",
+                settings.target_entropy,
+                hint="remove it, or set learn_alpha to true",
+                problem="has no effect with learn_alpha: false, where the temperature is always "
+                "initial_alpha",
+            )
 
     def make_policy(self, device: str) -> "TwinsPolicy":
         """Return a new policy: actor, twin critics, their targets, and the log temperature."""

@@ -147,14 +147,14 @@ class _Machine:
                 pushed += memory
         finally:
             self.position = opcode_at
-        raise Refused(f"more than {MAX_OPCODES} opcodes")
+        raise Refused(f"its state has more than {MAX_OPCODES} opcodes")
 
     # ---- the stack ----------------------------------------------------------------------------
 
     def pop(self, count: int) -> list[int]:
         """Remove and return the top `count` values; raises Refused if there are too few."""
         if len(self.stack) < self.marks[-1] + count:
-            raise Refused("takes from an empty stack")
+            raise Refused("a container takes a value that is not there")
         values = self.stack[-count:]
         del self.stack[-count:]
         return values
@@ -165,7 +165,7 @@ class _Machine:
         Raises Refused if there is no mark, or TooMuch if loading takes too much memory.
         """
         if len(self.marks) == 1:
-            raise Refused("no MARK to go back to")
+            raise Refused("a container ends that has not begun")
         self._check_memory()
         mark = self.marks.pop()
         values = self.stack[mark:]
@@ -176,7 +176,7 @@ class _Machine:
         """Push a container of type `kind` with the items `values`; Refused if nested too deeply."""
         depth = 1 + (max(values) >> _KIND_BITS) if values else 1
         if depth > MAX_DEPTH:
-            raise Refused(f"nested deeper than {MAX_DEPTH}")
+            raise Refused(f"containers are nested deeper than {MAX_DEPTH}")
         self.stack.append((depth << _KIND_BITS) + kind)
 
     def grow(self, kind: int, values: list[int]) -> None:
@@ -186,13 +186,13 @@ class _Machine:
         """
         stack = self.stack
         if len(stack) <= self.marks[-1]:
-            raise Refused("takes from an empty stack")
+            raise Refused(f"items of a {_KINDS[kind]} have no {_KINDS[kind]} to go into")
         container = stack[-1]
         if container % _EMPTY != kind:
-            raise Refused(f"adds items of a {_KINDS[kind]} to a {_kind(container)}")
+            raise Refused(f"items of a {_KINDS[kind]} are added to a {_kind(container)}")
         depth = 1 + (max(values) >> _KIND_BITS) if values else 1
         if depth > MAX_DEPTH:
-            raise Refused(f"nested deeper than {MAX_DEPTH}")
+            raise Refused(f"containers are nested deeper than {MAX_DEPTH}")
         grown = (depth << _KIND_BITS) + kind
         if grown > container:
             stack[-1] = grown
@@ -208,13 +208,13 @@ class _Machine:
         """Execute FRAME; raises Refused unless as many bytes follow as it announces."""
         begin = self.position + 9
         if begin + int.from_bytes(self.pickled[begin - 8 : begin], "little") > len(self.pickled):
-            raise Refused("a frame reaches beyond the end")
+            raise Refused("a frame announces more bytes than there are")
 
     def mark(self) -> None:
         """Execute MARK: mark the top of the stack; raises Refused if too many marks are open."""
         # What stands after a mark ends in a container, which stands after the mark before it.
         if len(self.marks) > MAX_DEPTH:
-            raise Refused(f"nested deeper than {MAX_DEPTH}")
+            raise Refused(f"containers are nested deeper than {MAX_DEPTH}")
         self.marks.append(len(self.stack))
 
     def array(self) -> None:
@@ -224,7 +224,7 @@ class _Machine:
         """
         code, number = self.pickled[self.before], self.pickled[self.before + 1 : self.position]
         if code not in b"KMJ" or int.from_bytes(number, "little") != self.arrays:
-            raise Refused(f"expected array number {self.arrays}")
+            raise Refused(f"the next array must have the number {self.arrays}, and has another")
         self.pop(1)
         self.stack.append(_ARRAY)
         self.arrays += 1
@@ -235,9 +235,9 @@ class _Machine:
         Raises Refused for a key without a value, or one that is not allowed.
         """
         if len(pairs) % 2:
-            raise Refused("a key without a value")
+            raise Refused("a dict has a key without a value")
         if pairs and (wrong := max(pairs[::2])):
-            raise Refused(f"a {_kind(wrong)} as a key")
+            raise Refused(f"a dict has a {_kind(wrong)} as a key, and only str and int are allowed")
         self.memory += _FILLED + len(pairs) // 2 * _PER_PAIR
         self.grow(_DICT, pairs)
 
@@ -249,7 +249,9 @@ class _Machine:
         """
         items = self.pop_to_mark()
         if (wrong := max(items, default=_KEY)) > _ATOM:
-            raise Refused(f"a {_kind(wrong)} in a set")
+            raise Refused(
+                f"a set has a {_kind(wrong)}, and only constants, str and int are allowed"
+            )
         self.memory += len(items) * _PER_ITEM
         return items
 
@@ -260,9 +262,9 @@ class _Machine:
         """
         self._check_memory()
         if len(self.stack) != 1 or len(self.marks) != 1:
-            raise Refused(f"stops with {len(self.stack)} values on the stack; expected one")
+            raise Refused(f"its state ends with {len(self.stack)} values in place of one")
         if self.position + 1 != len(self.pickled):
-            raise Refused("extra bytes after the end")
+            raise Refused("more bytes follow the end")
         return True
 
 

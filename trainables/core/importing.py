@@ -16,7 +16,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-from trainables.errors import ConfigError, NotImportable, nearest, printable
+from trainables.errors import ConfigError, NotImportable, nearest, printable, shorten
 
 
 @contextlib.contextmanager
@@ -145,7 +145,9 @@ def load_module(place: str, path: str) -> ModuleType:
     try:
         return import_module(path)
     except NotImportable as error:
-        raise ConfigError(place, path, "a module that can be imported", str(error)) from error
+        problem = f"{shorten(path)} cannot be loaded: {error}"
+        hint = "correct the name, or install its package" if error.absent else ""
+        raise ConfigError(place, path, hint=hint, problem=problem) from error
 
 
 def load_callable(place: str, path: str, description: str) -> Callable[..., Any]:
@@ -159,9 +161,10 @@ def load_callable(place: str, path: str, description: str) -> Callable[..., Any]
         imported = import_object(path)
     except NotImportable as error:
         hint = nearest(path.partition(":")[2], error.known or ()).removeprefix("; ")
-        raise ConfigError(place, path, allowed, hint) from error
+        raise ConfigError(place, path, allowed, hint, str(error)) from error
     if not callable(imported):
-        raise ConfigError(place, path, allowed, f"it is a {type(imported).__name__}")
+        problem = f"{shorten(path)} is a {type(imported).__name__}, which cannot be called"
+        raise ConfigError(place, path, allowed, problem=problem)
     loaded: Callable[..., Any] = imported
     return loaded
 

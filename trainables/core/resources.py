@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from trainables.core.settings import Section, Settings
-from trainables.errors import TrainableError
+from trainables.core.settings import Section, Settings, WrongKey
+from trainables.errors import TrainableError, shorten
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -27,12 +27,11 @@ MOST_WORKERS = 1024
 
 
 def _check_worker_count(count: int) -> int:
-    """Return the number of workers, or raise ValueError if it exceeds `MOST_WORKERS`."""
+    """Return the number of workers, or raise WrongKey if it exceeds `MOST_WORKERS`."""
     if count > MOST_WORKERS:
-        raise ValueError(
-            f"at most {MOST_WORKERS}: each is a separate process; "
-            f"raise num_envs_per_worker for more environments"
-        )
+        problem = f"{count} is too many, since each is a separate process"
+        hint = "raise num_envs_per_worker for more environments"
+        raise WrongKey((), count, f"at most {MOST_WORKERS}", hint, problem)
     return count
 
 
@@ -40,20 +39,21 @@ WorkerCount: TypeAlias = Annotated[int, Field(ge=0), AfterValidator(_check_worke
 
 
 def _check_zero(value: int) -> int:
-    """Return `value`, or raise ValueError unless it is 0; for settings without an effect here."""
+    """Return `value`, or raise WrongKey unless it is 0; for settings without an effect here."""
     if value:
-        raise ValueError("0: there is no object store; memory_per_worker limits a worker")
+        hint = "remove it; memory_per_worker limits a worker"
+        raise WrongKey((), value, hint=hint, problem="has no effect: there is no object store")
     return value
 
 
 def _check_empty(names: dict[str, float]) -> dict[str, float]:
-    """Return `names`, or raise ValueError unless it is empty: no custom resources exist here."""
+    """Return `names`, or raise WrongKey unless it is empty: no custom resources exist here."""
     if names:
-        raise ValueError(
-            "{}: a pool provides CPUs, GPUs and memory, but nothing named "
-            f"{', '.join(sorted(names))}; write num_cpus_per_worker, num_gpus_per_worker, "
-            "memory_per_worker"
+        problem = (
+            f"pools provide CPUs, GPUs and memory, but nothing named {', '.join(sorted(names))}"
         )
+        hint = "remove it; there are num_cpus_per_worker, num_gpus_per_worker, memory_per_worker"
+        raise WrongKey((), names, hint=hint, problem=problem)
     return names
 
 
@@ -62,13 +62,12 @@ Variables: TypeAlias = dict[str, str | int | float | bool]
 
 
 def _check_variables(variables: Variables) -> Variables:
-    """Return environment variables, or raise ValueError for a name or value that none can have."""
+    """Return environment variables, or raise WrongKey for a name or value that none can have."""
     for name, value in variables.items():
         if not name or "=" in name or "\0" in f"{name}{value}":
-            raise ValueError(
-                "names that are not empty and without =, and no NUL in a name or value "
-                f"(here {name!r})"
-            )
+            problem = f"{shorten(name)}: {shorten(value)} cannot be an environment variable"
+            allowed = "a name that is not empty, without =, and no NUL in name or value"
+            raise WrongKey((), variables, allowed, problem=problem)
     return variables
 
 

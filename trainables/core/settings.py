@@ -282,7 +282,8 @@ class WrongKey(ValueError):
         self.hint = hint
         self.problem = problem
         place = ".".join(map(str, path))
-        super().__init__(f"{place}: {describe_mistake(value, allowed, hint, problem)}")
+        described = describe_mistake(value, allowed, hint, problem)
+        super().__init__(f"{place}: {described}" if place else described)
 
     @classmethod
     def without_effect(cls, key: str, value: object, reason: str) -> "WrongKey":

@@ -409,10 +409,12 @@ def make_raw_env(
 def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
     """Raise ConfigError unless `env` is a gymnasium.Env, and no vector environment."""
     if isinstance(env, VectorEnv) or together.has_form(env):
-        hint = f"it made a {type(env).__name__}, whose environments are stepped together"
-        raise ConfigError("native_vector_env", config.native_vector_env, "true", hint)
+        given = config.native_vector_env
+        why = f"it made a {type(env).__name__}, whose environments are stepped together"
+        raise ConfigError.of_conflict("native_vector_env", given, config.env, "true", why)
     if not isinstance(env, gymnasium.Env):
-        raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
+        problem = f"{config.env} made a {type(env).__name__}"
+        raise ConfigError("env", config.env, "a gymnasium.Env", problem=problem)
 
 
 def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
@@ -426,8 +428,9 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
         observe = load_callable("observation_fn", path, "a function of what all agents observe")
     several = agents.as_single_env(env, config.env, observe, config.action_mask)
     if several is None and observe is not None:
-        hint = f"{config.env} has one agent: wrap it in a gymnasium.ObservationWrapper"
-        raise ConfigError("observation_fn", path, "null with one agent", hint)
+        problem = f"has no effect, because {config.env} has one agent"
+        hint = "remove it; a gymnasium.ObservationWrapper changes what one agent sees"
+        raise ConfigError("observation_fn", path, hint=hint, problem=problem)
     return several
 
 
@@ -439,16 +442,16 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
     """
     if config.env_engine == ENVPOOL:
         return Pool(config.env, num_envs, config.env_config)
-    spec, allowed = gymnasium.registry.get(config.env), "false for this environment"
+    spec, place = gymnasium.registry.get(config.env), "native_vector_env"
     if spec is not None and spec.vector_entry_point is None:
-        hint = f"{config.env} has no vector form of its own"
-        raise ConfigError("native_vector_env", True, allowed, hint)
+        why = "it has no vector form of its own"
+        raise ConfigError.of_conflict(place, True, config.env, "false", why)
     vector = _make_checked(config, EnvContext(config.env_config), num_envs)
     if together.has_form(vector):
         vector = together.SteppedTogether(vector, num_envs)
     if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
-        hint = f"{config.env} made {vector!r}, not a gymnasium.vector.VectorEnv of {num_envs}"
-        raise ConfigError("native_vector_env", True, allowed, hint)
+        why = f"it made {shorten(vector)}, not a gymnasium.vector.VectorEnv of {num_envs}"
+        raise ConfigError.of_conflict(place, True, config.env, "false", why)
     speed_up_checks(vector.unwrapped)
     return vector
 
@@ -639,8 +642,9 @@ def _creator(
         known = [*registry.registered(), *entry_points(registry.GROUP), *gymnasium.registry]
         hint = _from_package(env) or nearest(config.env, known).removeprefix("; ")
         hint = hint or f"{len(gymnasium.registry)} ids are registered, for example CartPole-v1"
-        allowed = "a class, a registered id or package.module:Name"
-        raise ConfigError("env", config.env, allowed, hint)
+        allowed = "a registered id, a class, or its path package.module:Name"
+        problem = f"there is no environment {shorten(config.env)}"
+        raise ConfigError("env", config.env, allowed, hint, problem)
     if has_deepmind_wrappers(config):
         size = (
             config.observation_settings.side,

@@ -19,6 +19,7 @@ from typing import Any
 import gymnasium
 
 from trainables.core.importing import entry_point_path, import_path_of
+from trainables.core.settings import WrongKey
 from trainables.errors import ConfigError, NotImportable, shorten
 
 Creator = Callable[..., Any]
@@ -122,7 +123,7 @@ def to_name(env: Any) -> Any:
 def _installed(name: str) -> str:
     """Return the path of an environment that an installed package declares as an entry point.
 
-    Ids of gymnasium and other names are returned unchanged. Raises ValueError if two packages
+    Ids of gymnasium and other names are returned unchanged. Raises WrongKey if two packages
     declare the name.
     """
     if name in gymnasium.registry:
@@ -130,7 +131,7 @@ def _installed(name: str) -> str:
     try:
         return entry_point_path(GROUP, name) or name
     except NotImportable as error:
-        raise ValueError(f"one environment; {error}") from error
+        raise WrongKey((), name, problem=str(error)) from error
 
 
 def importable_path(name: str) -> str:
@@ -149,7 +150,8 @@ def importable_path(name: str) -> str:
             f"{where} exists in this process alone; move it to the top level of a module, "
             "or do without child processes (num_workers: 0, remote_worker_envs: false)"
         )
-        raise ConfigError("env", name, "an environment that child processes can import", hint)
+        problem = f"child processes cannot import {shorten(name)}"
+        raise ConfigError("env", name, hint=hint, problem=problem)
     return path
 
 

@@ -16,7 +16,7 @@ from trainables.core.settings import LONGEST_WAIT_S, Section, Settings, known_ke
 from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig, EnvSpaces
 from trainables.envs.vector.config import VectorConfig, check_horizon, check_processes
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, in_yaml
 from trainables.rollout.callbacks import CallbacksConfig, episode_callbacks, make_calls
 
 PLACE = "evaluation_config"
@@ -145,10 +145,12 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
             _require_always(key, value)
             del changes[key]
         elif key in READ_BY_CHILDREN and not config.evaluation_num_workers:
-            hint = "the trainer's own process evaluates, and has what the trainer has"
-            raise ConfigError(
-                f"{PLACE}.{key}", value, "allowed only with evaluation_num_workers above 0", hint
+            problem = (
+                "has no effect, because the trainer's own process evaluates, and has what the "
+                "trainer has"
             )
+            hint = "remove it, or set evaluation_num_workers to 1 or more"
+            raise ConfigError(f"{PLACE}.{key}", value, hint=hint, problem=problem)
         elif key not in READ and key not in READ_BY_CHILDREN:
             raise _no_effect_error(key, value, known_keys(type(settings)))
     if "env" in changes:
@@ -168,8 +170,11 @@ def _require_always(key: str, value: object) -> None:
     """Raise ConfigError unless a key of ``evaluation_config`` has the only possible value."""
     only, why = ALWAYS[key]
     if value != only or isinstance(value, bool) != isinstance(only, bool):
-        allowed = str(only).lower() if isinstance(only, bool) else f"{only}"
-        raise ConfigError(f"{PLACE}.{key}", value, f"{allowed}, as in every evaluation", why)
+        problem = (
+            f"{in_yaml(value)} cannot be used in an evaluation, where it is always "
+            f"{in_yaml(only)}: {why}"
+        )
+        raise ConfigError(f"{PLACE}.{key}", value, hint="remove it", problem=problem)
 
 
 def _no_effect_error(key: str, value: object, keys: list[str]) -> ConfigError:
@@ -180,10 +185,10 @@ def _no_effect_error(key: str, value: object, keys: list[str]) -> ConfigError:
     """
     place = f"{PLACE}.{key}"
     if key in keys:
-        hint = WHY_NOT.get(key, _OF_TRAINING)
-    else:
-        hint = legacy_names.unknown_key_advice(place, [*READ, *READ_BY_CHILDREN])
-    return ConfigError(place, value, "a key that evaluation reads", hint)
+        problem = f"has no effect in an evaluation: {WHY_NOT.get(key, _OF_TRAINING)}"
+        return ConfigError(place, value, hint="remove it", problem=problem)
+    hint = legacy_names.unknown_key_advice(place, [*READ, *READ_BY_CHILDREN])
+    return ConfigError(place, value, hint=hint, problem="is not a known key")
 
 
 def check_evaluation(
@@ -205,12 +210,12 @@ def check_evaluation(
         if config.evaluation_config.get("horizon") is not None:
             check_horizon(environment, envs, seen.limit)
     if _essentials(spaces) != _essentials(training):
-        raise ConfigError(
-            f"{PLACE}.env_config",
-            environment.env_config,
-            "an environment with the training's spaces",
-            f"{environment.env} has {spaces}",
+        problem = (
+            f"the evaluation's environment has observations {spaces.raw} and actions "
+            f"{spaces.action}, and the training's has {training.raw} and {training.action}"
         )
+        hint = "use an environment with the training's spaces, since the same policy plays in both"
+        raise ConfigError(f"{PLACE}.env_config", environment.env_config, hint=hint, problem=problem)
 
 
 def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: EvaluationConfig) -> None:

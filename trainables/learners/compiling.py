@@ -20,8 +20,9 @@ def check_compiler() -> None:
     """Raise ConfigError if no C++ compiler is installed."""
     compilers = [name for name in (os.environ.get("CXX"), "g++", "clang++") if name]
     if not any(shutil.which(name) for name in compilers):
-        hint = "install one, for example g++, or name it in the environment variable CXX"
-        raise ConfigError("learner_compile", True, "false where there is no C++ compiler", hint)
+        problem = "true cannot be used here, because there is no C++ compiler"
+        hint = "install one, such as g++, or name yours in the environment variable CXX"
+        raise ConfigError("learner_compile", True, hint=hint, problem=problem)
 
 
 def compile_loss(loss: Loss) -> Loss:

@@ -109,8 +109,9 @@ def check_replay(config: ReplayConfig) -> None:
     """Raise ConfigError if the replay is smaller than the warm-up or a batch."""
     for key in ("learning_starts", "replay_batch_size"):
         if config.buffer_size < (needed := getattr(config, key)):
-            allowed = f"at least {needed}, which is {key}"
-            raise ConfigError("buffer_size", config.buffer_size, allowed, f"or lower {key}")
+            problem = f"{config.buffer_size} is less than {key}, which is {needed}"
+            hint = f"raise it, or lower {key}"
+            raise ConfigError("buffer_size", config.buffer_size, hint=hint, problem=problem)
 
 
 class ReplayBuffer:
@@ -189,11 +190,9 @@ class ReplayBuffer:
                 this one has none, or the reverse.
         """
         if state["capacity"] != self._capacity:
-            allowed = f"{state['capacity']}, as in the checkpoint"
-            raise ConfigError("buffer_size", self._capacity, allowed)
-        if ("shares" in state) is not self.prioritized:
-            allowed = f"{'shares' in state}, as in the checkpoint".lower()
-            raise ConfigError("prioritized_replay", self.prioritized, allowed)
+            raise ConfigError.of_checkpoint("buffer_size", self._capacity, state["capacity"])
+        if (was := "shares" in state) is not self.prioritized:
+            raise ConfigError.of_checkpoint("prioritized_replay", self.prioritized, was)
         self._size = self._next = 0
         self._columns, self._rows, self._there = {}, np.zeros(0, dtype=np.uint8), None
         columns: Mapping[str, Any] = state["columns"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 from pydantic import BeforeValidator, Field
 
 from trainables.core.importing import import_path_of, load_callable
-from trainables.core.settings import Section
-from trainables.errors import ConfigError
+from trainables.core.settings import Section, WrongKey
+from trainables.errors import ConfigError, in_yaml, shorten
 
 if TYPE_CHECKING:
     from trainables.offline.reader import InputReader
@@ -93,14 +93,16 @@ def _validate_sources(value: Any) -> Any:
     """Return the value of ``input`` as names or paths, with probabilities if there are several.
 
     Raises:
-        ValueError: probabilities that are not allowed, or a class without a path.
+        ValueError: probabilities that are not allowed (WrongKey if they do not add up to 1), or a
+            class without a path.
     """
     if isinstance(value, Mapping):
         shares = list(value.values())
         if not shares or not all(type(one) in (int, float) and one > 0 for one in shares):
             raise ValueError("a probability above 0 for each source")
         if abs(sum(shares) - 1.0) > SMALL:
-            raise ValueError(f"probabilities that add up to 1; these are {sum(shares):g} in all")
+            problem = f"the probabilities add up to {sum(shares):g}"
+            raise WrongKey((), value, "1 in all", problem=problem)
         named = {_with_path(source): float(share) for source, share in value.items()}
         if any(callable(source) for source in named):
             raise ValueError("sources by name: a class or function at the top of a module")
@@ -266,13 +268,16 @@ def make_user_defined(key: str, source: str | Maker, kind: type[T], context: IOC
     made: object = maker(context)
     if not isinstance(made, kind):
         allowed = f"a class derived from {kind.__module__}.{kind.__name__}"
-        raise ConfigError(key, source, allowed, f"it made a {type(made).__name__}")
+        problem = f"{shorten(source)} made a {type(made).__name__}"
+        raise ConfigError(key, source, allowed, problem=problem)
     return made
 
 
-def _direction(config: OfflineConfig) -> str:
-    """Return ``output`` or ``this input``, whichever is set, for errors about other settings."""
-    return "output" if config.output else "this input"
+def _conflict(config: OfflineConfig, key: str, value: Any, allowed: Any, why: str) -> ConfigError:
+    """Return the error for a setting that does not work with ``output``, or else ``input``."""
+    other = "output" if config.output else f"input: {in_yaml(config.input)}"
+    undo = "remove output" if config.output else "set input to sampler"
+    return ConfigError.of_conflict(key, value, other, in_yaml(allowed), why, undo)
 
 
 def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows: bool) -> None:
@@ -289,9 +294,9 @@ def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows:
     elif config.reads_experience:
         why = "it follows the returns of whole episodes, which files need not hold in order"
         only = {"normalize_rewards": (False, why)}
-    for key, (allowed, hint) in only.items():
+    for key, (allowed, why) in only.items():
         if flat[key] != allowed:
-            raise ConfigError(key, flat[key], f"{allowed} with {_direction(config)}", hint)
+            raise _conflict(config, key, flat[key], allowed, why)
 
 
 #: Setting that must have its default value if files are read → the reason.
@@ -324,8 +329,9 @@ def _check_arguments(config: OfflineConfig) -> None:
     }
     for key, (arguments, is_read) in given.items():
         if arguments and not is_read:
-            allowed = f"{{}} without a class or function as {key}, which alone reads it"
-            raise ConfigError(f"{key}_config", arguments, allowed)
+            problem = f"has no effect, because {key} is not a class or function that could read it"
+            hint = f"remove it, or set {key} to package.module:Name"
+            raise ConfigError(f"{key}_config", arguments, hint=hint, problem=problem)
 
 
 def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
@@ -336,10 +342,11 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping
     """
     if config.output == "":
         allowed = "null, logdir, a folder or package.module:Name"
-        raise ConfigError("output", config.output, allowed)
+        raise ConfigError("output", config.output, allowed, problem="is empty")
     if config.output and config.only_reads:
-        hint = "nothing is sampled, so there is nothing to write"
-        raise ConfigError("output", config.output, "null with this input", hint)
+        why = "nothing is sampled, so that there is nothing to write"
+        other = f"input: {in_yaml(config.input)}"
+        raise ConfigError.of_conflict("output", config.output, other, "null", why)
     _check_arguments(config)
     why = "a learner uses the files' values as they are"
     only: dict[str, tuple[Any, str]] = {
@@ -357,9 +364,7 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping
         only |= {key: (usual[key], why) for key, why in OF_WHAT_IS_SAMPLED.items()}
         if flat["record_env"] in (True, "rollout"):
             only["record_env"] = ("evaluation", NOTHING_IS_SAMPLED)
-    word = _direction(config)
     flat = {**flat, **{f"model.{key}": value for key, value in flat["model"]}}
-    for key, (allowed, hint) in only.items() if config.output or config.reads_experience else ():
+    for key, (allowed, why) in only.items() if config.output or config.reads_experience else ():
         if flat[key] != allowed:
-            written = "null" if allowed is None else allowed
-            raise ConfigError(key, flat[key], f"{written} with {word}", hint)
+            raise _conflict(config, key, flat[key], allowed, why)

@@ -53,8 +53,9 @@ def find_set(place: str, source: str) -> Path | None:
     else:
         folder = folder_of(place, source) / "data"
         if not (folder / METADATA).is_file():
-            hint = f"`minari download {source.removeprefix(MINARI)}` downloads published ones"
-            raise ConfigError(place, source, f"a data set in {folder.parent}", hint)
+            problem = f"there is no data set in {folder.parent}"
+            hint = f"`minari download {source.removeprefix(MINARI)}` downloads a published one"
+            raise ConfigError(place, source, hint=hint, problem=problem)
     if folder is not None:
         require_package("minari", place, source)
     return folder
@@ -265,9 +266,8 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
         StoredDataError: batches do not show the ends of episodes, or the disk refuses the files.
     """
     if folder.exists():
-        raise ConfigError(
-            "target", str(folder), "a folder that does not exist yet", "remove it first"
-        )
+        hint = "remove it first, or name another target"
+        raise ConfigError("target", str(folder), hint=hint, problem=f"{folder} exists already")
     require_package("minari", "target", str(folder))
     from minari import __version__
     from minari.data_collector.episode_buffer import EpisodeBuffer
@@ -275,7 +275,9 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
 
     written_space, taken = _written_space(spaces), spaces.action
     if not isinstance(taken, gym_spaces.Discrete | gym_spaces.MultiDiscrete | gym_spaces.Box):
-        raise ConfigError("target", str(folder), f"a *.parquet file with actions {taken}")
+        problem = f"a data set of Minari cannot hold the actions {taken}"
+        hint = "name a *.parquet file as target"
+        raise ConfigError("target", str(folder), hint=hint, problem=problem)
     start = getattr(taken, "start", 0)
     part, count = folder.with_name(f".{folder.name}.part"), 0
     shutil.rmtree(part, ignore_errors=True)

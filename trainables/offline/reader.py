@@ -19,7 +19,7 @@ from gymnasium.spaces import Box
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.observations import is_wide
-from trainables.errors import ConfigError, StoredDataError
+from trainables.errors import ConfigError, StoredDataError, shorten
 from trainables.offline.batches import NAMES, Array, Batch, Columns
 from trainables.offline.following import add_following
 from trainables.offline.packed import NotAnArray, unpack
@@ -337,16 +337,18 @@ def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
             matches = [str(path)] if path.is_file() else _glob(str(path))
         files = [Path(match) for match in sorted(matches) if Path(match).is_file()]
         if not files:
-            allowed = f"a file, a folder with *{' or *'.join(ENDINGS)} files, or a glob that "
+            problem = f"there are no files at {shorten(pattern_or_path)}, seen from {Path.cwd()}"
+            allowed = f"a file, a folder with *{' or *'.join(ENDINGS)} files, or a glob"
             hint = (
-                f"seen from {Path.cwd()}; a trainer with `output: data` writes some there, as "
-                f"docs/offline.md#behaviour-cloning shows"
+                "a trainer with `output: data` writes such files "
+                "(docs/offline.md#behaviour-cloning)"
             )
-            raise ConfigError(place, pattern_or_path, f"{allowed}matches some", hint)
+            raise ConfigError(place, pattern_or_path, allowed, hint, problem)
         all_files += files
     if len({path.suffix == PARQUET for path in all_files}) > 1:
-        allowed = f"files of one kind, all *{PARQUET} or none"
-        raise ConfigError(place, paths, allowed, "a mixture may have several kinds")
+        problem = f"some files are *{PARQUET} and some are not, and one source must have one kind"
+        hint = "write several sources with probabilities, {source: probability}"
+        raise ConfigError(place, paths, hint=hint, problem=problem)
     return all_files
 
 
@@ -551,8 +553,8 @@ class Shuffled(InputReader):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned; ConfigError for a window of another size."""
         if len(state["window"]) not in (0, self._size):
-            allowed = f"{len(state['window'])}, as in the checkpoint"
-            raise ConfigError("shuffle_buffer_size", self._size, allowed)
+            before = len(state["window"])
+            raise ConfigError.of_checkpoint("shuffle_buffer_size", self._size, before)
         self._reader.set_state(state["reader"])
         rng.set_generator_state(self._stream, state["stream"])
         self._window = [as_batch(one) for one in state["window"]]

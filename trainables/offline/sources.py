@@ -105,8 +105,9 @@ def files_reader(place: str, paths: str | Sequence[str], rows: Rows | RowsByPoli
     if isinstance(rows, Rows) and files[0].suffix == PARQUET:
         return ParquetReader(files, rows)
     if minari_set or files[0].suffix == PARQUET:
-        hint = "in the others a batch has one agent"
-        raise ConfigError(place, paths, "files of JSON with several policies", hint)
+        problem = "with several policies only files of JSON can be read, and these are others"
+        hint = "write the experience as JSON, or train one policy"
+        raise ConfigError(place, paths, hint=hint, problem=problem)
     return JsonReader(files, rows)
 
 
@@ -131,7 +132,8 @@ def convert(
         StoredDataError: the source holds no experience, or the disk refuses to write it.
     """
     if paths == SAMPLER:
-        raise ConfigError("paths", paths, "files")
+        problem = f"{SAMPLER} is the environment, not stored experience"
+        raise ConfigError("paths", paths, hint="name files or a folder", problem=problem)
     known = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {})})
     rows = Rows(measuring.inspect(known).spaces, keeps_float64=True)
     batches = with_episodes(each_once(files_reader("paths", paths, rows)))
@@ -143,6 +145,7 @@ def convert(
     writers: dict[str, Callable[..., int]] = {PARQUET: write_parquet, ".json": write_json}
     if path.suffix in writers:
         if path.exists():
-            raise ConfigError("target", target, "a file that does not exist yet", "remove it first")
+            hint = "remove it first, or name another target"
+            raise ConfigError("target", target, hint=hint, problem=f"{target} exists already")
         return writers[path.suffix](path, batches)
     return write_set(path, path.name, batches, rows.spaces)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from trainables.errors import ConfigError, StoredDataError
+from trainables.errors import ConfigError, StoredDataError, shorten
 from trainables.offline.batches import Array, Columns
 from trainables.offline.reader import READABLE, FilesReader, NotABatch, Rows
 
@@ -34,7 +34,8 @@ EXTRA = "pip install 'sweep-rl[offline]'"
 def require_package(package: str, place: str, value: object) -> None:
     """Raise ConfigError, about the setting `place`, if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
-        raise ConfigError(place, value, f"files that need no {package}, or {EXTRA}")
+        problem = f"{shorten(value)} needs the package {package}, which is not installed"
+        raise ConfigError(place, value, hint=f"install it: {EXTRA}", problem=problem)
 
 
 class ParquetReader(FilesReader):

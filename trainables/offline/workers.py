@@ -268,8 +268,9 @@ class ReadingWorkers(WorkerSet):
         """Restore the states that `get_state` returned; raises ConfigError for other sources."""
         reading, *sampling = states
         if reading.get("readers", {}).keys() != self._readers.keys():
-            allowed = f"{', '.join(reading.get('readers', (SAMPLER,)))}, as in the checkpoint"
-            raise ConfigError("input", list(self._shares), allowed)
+            before = ", ".join(reading.get("readers", (SAMPLER,)))
+            given = ", ".join(map(str, self._shares))
+            raise ConfigError.of_checkpoint("input", given, before)
         for source, reader in self._readers.items():
             reader.set_state(reading["readers"][source])
         rng.set_generator_state(self._stream, reading["stream"])

@@ -15,7 +15,7 @@ from trainables.envs.kinds.atari import FRAMES, SIZE
 from trainables.envs.make import ObservationSettings
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.images import LARGE_SIDE, SMALL_SIDE, Layout
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, shorten
 from trainables.policies.own.distribution import OwnDistribution
 
 Activation = Literal["tanh", "relu"]
@@ -149,10 +149,12 @@ class ModelConfig(Settings):
     def _require_mapping(cls, value: Any) -> Any:
         """Return the settings unchanged, before they are parsed.
 
-        Raises ValueError with advice if a path ``package.module:Net`` is given instead of a dict.
+        Raises WrongKey with advice if a path ``package.module:Net`` is given instead of a dict.
         """
         if isinstance(value, str) and ":" in value:
-            raise ValueError(f"a mapping: write model: {{custom_model: {value}}}")
+            hint = f"write model: {{custom_model: {value}}}"
+            problem = f"{shorten(value)} is not a mapping"
+            raise WrongKey((), value, hint=hint, problem=problem)
         return value
 
     @model_validator(mode="after")
@@ -376,8 +378,9 @@ def architecture(
             masks.
     """
     if masks and config.custom_action_dist is not None:
-        why, allowed = "it does not know which choices are valid", "null with action_mask"
-        raise ConfigError("model.custom_action_dist", config.custom_action_dist, allowed, why)
+        place, given = "model.custom_action_dist", config.custom_action_dist
+        why, undo = "it does not know which choices are valid", "remove action_mask"
+        raise ConfigError.of_conflict(place, given, "action_mask", "null", why, undo)
     if masks:
         shape = (shape[0] - masks,)
     deviations: dict[str, Any] = {
@@ -390,8 +393,10 @@ def architecture(
     filters = _choose_filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
     if config.vf_share_layers is False and (filters or config.use_lstm):
-        allowed = "null or true after convolutions and with an LSTM, whose layers are shared"
-        raise ConfigError("model.vf_share_layers", False, allowed)
+        place, allowed = "model.vf_share_layers", "null or true"
+        other = "convolutions" if filters else "model.use_lstm"
+        why = "policy and value function share their layers"
+        raise ConfigError.of_conflict(place, False, other, allowed, why)
     return Architecture(
         shape=shape,
         filters=filters,
@@ -412,15 +417,19 @@ def _choose_filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convol
     """
     if len(shape) != 3:
         if config.conv_filters:
-            allowed = "null or [] for observations that are not images"
-            raise ConfigError("model.conv_filters", config.conv_filters, allowed)
+            problem = f"has no effect on observations of shape {shape}, which are not images"
+            place, given = "model.conv_filters", config.conv_filters
+            raise ConfigError(place, given, hint="remove it", problem=problem)
         return ()
     if config.conv_filters is None:
         return _default_filters(shape)
     if config.conv_filters and min(_output_sides(config.conv_filters, shape)) < 1:
-        allowed = f"kernels and strides that leave something of {shape[0]} x {shape[1]} pixels"
-        hint = "make kernels or strides smaller, or leave convolutions out"
-        raise ConfigError("model.conv_filters", config.conv_filters, allowed, hint)
+        problem = (
+            f"{shorten(config.conv_filters)} leaves nothing of images of {shape[0]} x {shape[1]} "
+            "pixels"
+        )
+        hint = "make kernels or strides smaller, or leave out some of them"
+        raise ConfigError("model.conv_filters", config.conv_filters, hint=hint, problem=problem)
     return config.conv_filters
 
 
@@ -432,12 +441,15 @@ def _default_filters(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
     """
     smallest, largest = min(shape[:2]), max(shape[:2])
     if largest > LARGEST_SIDE:
-        allowed = f"sides of at most {LARGEST_SIDE} pixels for the networks that are known"
-        hint = (
-            f"the images (H, W, C) are {shape}: set conv_filters, each [channels, side of the "
-            f"kernel, stride], or resize the images with gymnasium.wrappers.ResizeObservation"
+        problem = (
+            f"is not set, and images of {shape[0]} x {shape[1]} pixels are too large for the "
+            f"default, which reads sides of at most {LARGEST_SIDE}"
         )
-        raise ConfigError("model.conv_filters", None, allowed, hint)
+        hint = (
+            "set it to a list of [channels, side of the kernel, stride], or resize the images with "
+            "gymnasium.wrappers.ResizeObservation"
+        )
+        raise ConfigError("model.conv_filters", None, hint=hint, problem=problem)
     if smallest >= LARGE_SIDE:
         return NATURE
     return SMALL_IMAGE if smallest >= SMALL_SIDE else ()

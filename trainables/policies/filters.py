@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from trainables.core.importing import entry_point_path, entry_points, load_callable
 from trainables.core.settings import Section
-from trainables.errors import ConfigError, NotImportable
+from trainables.errors import ConfigError, NotImportable, shorten
 
 Array = NDArray[Any]
 
@@ -448,8 +448,9 @@ def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
     made = _load_maker(kind)(shape)
     if not isinstance(made, Filter):
         methods = ", ".join(sorted(n for n in vars(Filter) if n[0] != "_"))
-        needs = f"{made!r} needs {methods} and a call"
-        raise ConfigError("observation_filter", kind, "a callable that returns a filter", needs)
+        problem = f"{shorten(kind)} made {shorten(made)}, which is not a filter"
+        allowed = f"an object with {methods} that can be called"
+        raise ConfigError("observation_filter", kind, allowed, problem=problem)
     return made
 
 
@@ -463,7 +464,7 @@ def _load_maker(kind: str | Maker) -> Maker:
     try:
         path = kind if ":" in kind else entry_point_path(GROUP, kind) or kind
     except NotImportable as error:
-        raise ConfigError("observation_filter", kind, "one filter", str(error)) from error
+        raise ConfigError("observation_filter", kind, problem=str(error)) from error
     return load_callable("observation_filter", path, "a filter's class or callable")
 
 

@@ -145,14 +145,15 @@ class RolloutWorker(worker.RolloutWorker):
         sampling, calls = config.sampling, make_calls(config.callbacks)
         for phase in OF_TRAINERS:
             if calls and calls.has_functions(phase):
-                allowed = "absent with a worker outside a trainer, which does not learn"
-                raise ConfigError(f"callbacks.{phase}", config.callbacks.callbacks, allowed)
+                problem = "is never called by a worker outside a trainer, which does not learn"
+                given = config.callbacks.callbacks
+                raise ConfigError(f"callbacks.{phase}", given, hint="remove it", problem=problem)
         seen = inspect(config.environment)
         if seen.calls_trainer:
-            allowed = "an environment that is stepped, for a worker by itself"
-            raise ConfigError(
-                "env_creator", config.environment.env, allowed, "this one calls the trainer"
-            )
+            env = config.environment.env
+            problem = f"{env} calls the trainer, and a worker outside a trainer has none"
+            hint = "use an environment that is stepped"
+            raise ConfigError("env_creator", env, hint=hint, problem=problem)
         check_vector_env(config.environment, config.envs, seen.limit)
         return self._spec_class(
             seed=seed,
@@ -189,8 +190,9 @@ class RolloutWorker(worker.RolloutWorker):
             ("action_space", given.action_space, of.action),
         ):
             if space is not None and space != its:
-                allowed = f"None, or the environment's: {its}"
-                raise ConfigError(f"policy.{name}", space, allowed)
+                problem = f"{space} is not the environment's, which is {its}"
+                hint = f"leave it out, or give the environment's {name}"
+                raise ConfigError(f"policy.{name}", space, hint=hint, problem=problem)
         actor = self._make_actor(DEFAULT_POLICY_ID, of)
         self.spec = replace(spec, make_actor=lambda: actor)
         sampler = super()._make_sampler(self.spec)
@@ -241,9 +243,9 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
         environment = spec.environment
         agents = agents_spaces(environment, *self.envs.own_spaces)
         if not agents:
-            hint = f"{environment.env} has one agent"
-            allowed = "one policy class, or an environment of several agents"
-            raise ConfigError("policy", [*self._given], allowed, hint)
+            problem = f"{environment.env} has one agent, and there are several policies by name"
+            hint = "give one policy class, or use an environment of several agents"
+            raise ConfigError("policy", [*self._given], hint=hint, problem=problem)
         spaces = {
             pid: _policy_spaces(pid, given, environment, agents, self._mapping)
             for pid, given in self._given.items()
@@ -283,7 +285,8 @@ def _policy_spec(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
         return PolicySpec(policy, config=common)
     if not 1 <= len(policy) <= len(PolicySpec._fields):
         allowed = "(class, observation space, action space, settings)"
-        raise ConfigError("policy", f"a tuple of {len(policy)}", allowed)
+        found = f"a tuple of {len(policy)}"
+        raise ConfigError("policy", found, allowed, problem=f"it is {found}")
     given = PolicySpec(*policy)
     return given._replace(config={**common, **(given.config or {})})
 
@@ -311,7 +314,8 @@ def _policy_spaces(
         allowed = "(class, observation space, action space, settings)"
         has_one = observation is not None or action is not None
         given = "one space alone" if has_one else "a class alone"
-        raise ConfigError(f"policy.{pid}", given, allowed, "no agent declares its spaces")
+        problem = f"{given} is given, and no agent has the policy, so its spaces are unknown"
+        raise ConfigError(f"policy.{pid}", given, allowed, problem=problem)
     its = candidates[0]
     own = its.raw if observation is None else observation, its.action if action is None else action
     return checked_spaces(environment, *own)

@@ -215,14 +215,17 @@ class Calls:
         why = "begins its next episodes before a callback can be called"
         phase = self.whole_episode_phase
         if phase and not is_one_object:
-            raise ConfigError("native_vector_env", True, f"false with {phase}", f"this one {why}")
+            other, undo = f"the callback {phase}", f"remove {phase}"
+            place, why = "native_vector_env", f"it {why}"
+            raise ConfigError.of_conflict(place, True, other, "false", why, undo)
         if phase:
-            allowed = "absent with an environment that restarts by itself"
+            problem = f"cannot be used with this environment, whose class {why}"
             hint = (
-                f"its class {why}; with AutoresetMode.DISABLED in its metadata and a reset that "
-                "knows reset_mask, or as a class of one environment, callbacks are possible"
+                "remove it, or give the class AutoresetMode.DISABLED in its metadata and a reset "
+                "that knows reset_mask, or make it a class of one environment"
             )
-            raise ConfigError(f"callbacks.{phase}", shorten(self._source), allowed, hint)
+            place, given = f"callbacks.{phase}", shorten(self._source)
+            raise ConfigError(place, given, hint=hint, problem=problem)
 
     def __call__(self, phase: str, **arguments: Any) -> None:
         """Call the phase's function or method, if there is one, with the arguments `arguments`.
@@ -297,8 +300,10 @@ def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
     """
     for phase in source:
         if phase not in PHASES:
-            hint = nearest(phase, PHASES).removeprefix("; ") or ", ".join(PHASES)
-            raise ConfigError(f"callbacks.{phase}", source[phase], "one of the phases", hint)
+            hint = nearest(phase, PHASES).removeprefix("; ")
+            hint = hint or f"the known ones are {', '.join(PHASES)}"
+            problem = "is not a known callback"
+            raise ConfigError(f"callbacks.{phase}", source[phase], hint=hint, problem=problem)
     given = {phase: one for phase, one in source.items() if one is not None}
     return {phase: _callable(f"callbacks.{phase}", one) for phase, one in given.items()}
 
@@ -311,7 +316,8 @@ def _instance(source: Any) -> Callbacks:
     made = _callable("callbacks", source)()
     if not isinstance(made, Callbacks):
         allowed = "a class derived from trainables.Callbacks, or a callable that makes one"
-        raise ConfigError("callbacks", source, allowed, f"it made a {type(made).__name__}")
+        problem = f"{shorten(source)} made a {type(made).__name__}"
+        raise ConfigError("callbacks", source, allowed, problem=problem)
     return made
 
 
@@ -331,8 +337,9 @@ def _accepted_arguments(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
         }
         if unknown := sorted(needed - set(given)):
             method = f"{type(callbacks).__name__}.{phase}"
-            hint = f"{method} needs {', '.join(unknown)}"
-            raise ConfigError("callbacks", method, f"parameters {', '.join(given)}", hint)
+            problem = f"{method} needs {', '.join(unknown)}, which it is not given"
+            allowed = f"some of the parameters {', '.join(given)}, or **kwargs"
+            raise ConfigError("callbacks", method, allowed, problem=problem)
         takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
         names = {one.name for one in parameters}
         read[phase] = tuple(name for name in given if takes_all or name in names)
@@ -361,12 +368,12 @@ def _dotted(source: Any) -> str:
         return source
     path = import_path_of(source)
     if path is None:
-        allowed = "something that a child process can import"
+        problem = f"child processes cannot import {shorten(source)}"
         hint = (
             "put it at the top of a module and write package.module:Name, or have no children "
             "(num_workers: 0, evaluation_num_workers: 0)"
         )
-        raise ConfigError("callbacks", shorten(source), allowed, hint)
+        raise ConfigError("callbacks", shorten(source), hint=hint, problem=problem)
     return path
 
 

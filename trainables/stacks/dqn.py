@@ -7,7 +7,6 @@ import numpy as np
 
 from trainables.algorithms.dqn import DQN, Config
 from trainables.envs.exactness.measuring import Inspection
-from trainables.errors import ConfigError
 from trainables.learners.replay import ReplayBuffer
 from trainables.learners.schedules import learning_rate
 from trainables.stacks.dqn_program import STATS, Lane, Rates, Settings, Shape
@@ -18,6 +17,7 @@ from trainables.stacks.stack import Stack
 from trainables.stacks.trainer import (
     LaneTrainer,
     check_lane,
+    in_lanes,
     or_infinite,
 )
 from trainables.trainer.base.algorithm import Stateful
@@ -125,7 +125,7 @@ class LaneDQN(LaneTrainer, DQN):
             return
         more = []
         if (kind := settings.exploration_config.type) != "EpsilonGreedy":
-            more.append(ConfigError("exploration_config.type", kind, "EpsilonGreedy with lanes"))
+            more.append(in_lanes("exploration_config.type", kind, "EpsilonGreedy"))
         check_lane(settings, _READ, _READ_OF_MODEL, settings.learner, more)
 
     @classmethod

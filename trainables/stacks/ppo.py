@@ -9,7 +9,6 @@ import numpy as np
 from trainables.algorithms.ppo import PPO, STATS, Config
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
-from trainables.errors import ConfigError
 from trainables.learners.schedules import learning_rate
 from trainables.stacks.filtering import DiscountedReturns, as_counted, as_filter_state
 from trainables.stacks.lanes import Tree, as_arrays
@@ -19,6 +18,7 @@ from trainables.stacks.trainer import (
     Array,
     LaneTrainer,
     check_lane,
+    in_lanes,
     or_infinite,
 )
 from trainables.trainer.config import TrainerConfig
@@ -48,8 +48,8 @@ class LanePPO(LaneTrainer, PPO):
             return
         rows, more = settings.fragment_size, []
         if rows % min(settings.minibatch_size, rows):
-            allowed = f"a divisor of the batch's {rows} rows with lanes"
-            more.append(ConfigError("sgd_minibatch_size", settings.minibatch_size, allowed))
+            allowed = f"a divisor of the batch's {rows} rows"
+            more.append(in_lanes("sgd_minibatch_size", settings.minibatch_size, allowed))
         check_lane(settings, _READ, _READ_OF_MODEL, settings.learner, more)
 
     @classmethod

@@ -23,7 +23,7 @@ from trainables.envs.compiled.contract import Environment
 from trainables.envs.compiled.registry import EnvKey, key_of, make
 from trainables.envs.exactness.measuring import Inquiry
 from trainables.envs.make import EnvironmentConfig
-from trainables.errors import ConfigError, ConfigErrors, NotFiniteError
+from trainables.errors import ConfigError, ConfigErrors, NotFiniteError, in_yaml
 from trainables.evaluation.config import evaluation_settings, is_due
 from trainables.evaluation.play import Played
 from trainables.policies.acting.inference import InferencePolicy
@@ -113,7 +113,8 @@ class LaneWorkers(WorkerSet):
 
     def _ask(self, method: str, args: Any) -> dict[int, Any]:
         """Raise ConfigError, since there are no workers."""
-        raise ConfigError("lanes", "set", f"null for {method}(), which needs workers")
+        problem = f"trainers in lanes have no workers, which {method}() needs"
+        raise ConfigError("lanes", "set", hint="leave lanes out", problem=problem)
 
 
 class LaneTrainer(Trainer):
@@ -585,6 +586,15 @@ def check_lane(
         raise ConfigErrors(wrong)
 
 
+def in_lanes(place: str, value: object, allowed: str) -> ConfigError:
+    """Return the error that the program does not support the `value` of a setting.
+
+    `allowed` are the values that it supports, as in YAML.
+    """
+    other, undo = "trials that train in lanes", "train without lanes, in another pool than stack"
+    return ConfigError.of_conflict(place, value, other, allowed, undo=undo)
+
+
 def _unread(
     settings: TrainerConfig, keys: Collection[str], of_model: Collection[str]
 ) -> Iterator[ConfigError]:
@@ -595,11 +605,11 @@ def _unread(
     usual = flatten(type(settings)(environment=settings.environment))
     for key, value in flatten(settings).items():
         if key not in READ and key not in keys and value != usual[key]:
-            yield ConfigError(key, value, f"{usual[key]} with lanes")
+            yield in_lanes(key, value, in_yaml(usual[key]))
     for key, value in settings.model:
         default = getattr(usual["model"], key)
         if key not in of_model and value != default:
-            yield ConfigError(f"model.{key}", value, f"{default} with lanes")
+            yield in_lanes(f"model.{key}", value, in_yaml(default))
 
 
 def _without_program(settings: TrainerConfig, learner: str) -> Iterator[ConfigError]:
@@ -620,10 +630,10 @@ def _without_program(settings: TrainerConfig, learner: str) -> Iterator[ConfigEr
     }
     for key, (value, allowed) in known.items():
         if value not in allowed:
-            yield ConfigError(key, value, f"{' or '.join(allowed)} with lanes")
+            yield in_lanes(key, value, " or ".join(allowed))
     rows = settings.fragment_size
     if settings.batch_size != rows:
-        yield ConfigError("train_batch_size", settings.batch_size, f"null or {rows} with lanes")
+        yield in_lanes("train_batch_size", settings.batch_size, f"null or {rows}")
 
 
 def advance(trainers: Sequence[LaneTrainer]) -> None:
@@ -677,7 +687,7 @@ def _require_named(environment: EnvironmentConfig) -> EnvKey:
     found = key_of(environment.env, environment.env_config)
     if found is None:
         ways = " or ".join([*classic.KNOWN, *(f"{start}…" for start in PREFIXES)])
-        raise ConfigError("env", environment.env, f"{ways} with lanes")
+        raise in_lanes("env", environment.env, ways)
     return found
 
 

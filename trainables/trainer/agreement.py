@@ -92,13 +92,12 @@ def check(checkpoint: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     for key in FILTERING:
         if key in was and _filter_family(was[key]) != _filter_family(present[key]):
             why = "the policy has learnt with that one, and would choose other actions"
-            raise ConfigError(key, present[key], f"{was[key]}, as in the checkpoint", why)
+            raise ConfigError.of_checkpoint(key, present[key], was[key], why)
     if checkpoint["workers"]:  # the trainer of one of several policies has no workers
-        why = (
-            "each worker continues where it was; Trainer.restore(path) begins new episodes instead"
-        )
+        why = "each worker continues where it was"
+        undo = "call Trainer.restore(path), which begins new episodes instead"
         for key, (before, value) in changed_settings(checkpoint, present).items():
-            raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
+            raise ConfigError.of_checkpoint(key, value, before, why, undo)
 
 
 def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:

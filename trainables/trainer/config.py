@@ -19,7 +19,7 @@ from trainables.core.resources import ResourcesConfig
 from trainables.core.settings import Section, Settings, WrongKey, defaults, flatten
 from trainables.envs.make import EnvironmentConfig, has_deepmind_wrappers
 from trainables.envs.vector.config import VectorConfig
-from trainables.errors import ConfigError, nearest, shorten
+from trainables.errors import ConfigError, in_yaml, nearest, shorten
 from trainables.evaluation.config import EvaluationConfig
 from trainables.learners.schedules import ScheduleConfig
 from trainables.offline.config import OfflineConfig, check_offline
@@ -134,7 +134,8 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
             raise WrongKey((key,), agents[key], hint=near, problem="is not a known key")
     for key, (only, why) in _ONE_VALUE.items():
         if (given := agents.get(key, only)) != only:
-            raise WrongKey((key,), given, repr(only), why)
+            problem = f"{in_yaml(given)} cannot be used, because {why}"
+            raise WrongKey((key,), given, hint=f"set it to {in_yaml(only)}", problem=problem)
     if (observe := agents.get("observation_fn")) is not None:
         problem = "belongs next to multiagent, not in it"
         raise WrongKey(("observation_fn",), observe, hint="move it there", problem=problem)
@@ -187,10 +188,11 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
             )
             raise WrongKey(("policies", name), given, allowed)
         if classic and given[0] is not None:
-            allowed = "null as the first of four"
-            raise WrongKey(
-                ("policies", name, 0), given[0], allowed, "the trainer is the policy's class"
+            problem = (
+                f"{shorten(given[0])} cannot be used, because the trainer is the policy's class"
             )
+            hint = "write null as the first of the four"
+            raise WrongKey(("policies", name, 0), given[0], hint=hint, problem=problem)
         _check_source(name, (given[3] if classic else given) or {})
     return policies or {}
 
@@ -420,24 +422,29 @@ def validate_config(settings: TrainerConfig) -> None:
     """
     kind = settings.filters.observation_filter
     if settings.sampling.sample_async and kind not in CONCURRENT_KINDS:
-        hint = "with sample_async one thread filters while another synchronises"
-        raise ConfigError("observation_filter", kind, " or ".join(CONCURRENT_KINDS), hint)
+        why, undo = "one thread filters while another synchronises", "set sample_async to false"
+        place, allowed = "observation_filter", " or ".join(CONCURRENT_KINDS)
+        raise ConfigError.of_conflict(place, kind, "sample_async", allowed, why, undo)
     if settings.envs.remote_env_batch_wait_ms:
         _check_polling(settings)
     _check_observation_keys(settings.environment, settings.model)
     sampling = settings.sampling
     if sampling.blackhole_outputs and not (sampling.sample_async and sampling.fake_sampler):
-        allowed = "false without sample_async: true and fake_sampler: true"
-        hint = "samples are dropped, so the trainer needs another batch to learn from"
-        raise ConfigError("blackhole_outputs", True, allowed, hint)
+        raise ConfigError(
+            "blackhole_outputs",
+            True,
+            hint="set it to false, or set both sample_async and fake_sampler to true",
+            problem="true cannot be used without sample_async and fake_sampler, because samples "
+            "are dropped, and there is no other batch to learn from",
+        )
     flat = flatten(settings)
     usual = defaults(type(settings)) if settings.offline.reads_experience else {}
     check_offline(settings.offline, flat, usual)
     linear = [key for key, value in flat.items() if is_linear(key, value)]
     if linear and not settings.schedule.schedule_timesteps:
-        allowed = f"the environment steps over which a linear {linear[0]} runs"
-        hint = "set it, or stop.timesteps_total from which it is taken"
-        raise ConfigError("schedule_timesteps", None, allowed, hint)
+        problem = f"is not set, and {linear[0]}: linear needs the environment steps that it runs"
+        hint = "set it, or stop.timesteps_total, from which it is taken"
+        raise ConfigError("schedule_timesteps", None, hint=hint, problem=problem)
 
 
 def _check_observation_keys(environment: EnvironmentConfig, model: ModelConfig) -> None:
@@ -447,30 +454,38 @@ def _check_observation_keys(environment: EnvironmentConfig, model: ModelConfig) 
     wrappers have ``dim`` and ``framestack``, and their layout cannot be channels_first.
     """
     if (own := model.custom_preprocessor) is not None and environment.action_mask is not None:
-        why = "masks are at the end of rows that are made here"
-        raise ConfigError("model.custom_preprocessor", own, "null with action_mask", why)
+        place = "model.custom_preprocessor"
+        raise ConfigError.of_conflict(place, own, "action_mask", "null", _MASKS_LAST, _NO_MASK)
     if environment.connectors and environment.action_mask is not None:
-        why = "masks are at the end of rows that are made here"
-        named = list(environment.connectors)
-        raise ConfigError("connectors", named, "[] with action_mask", why)
+        given = environment.connectors
+        raise ConfigError.of_conflict(
+            "connectors", given, "action_mask", "[]", _MASKS_LAST, _NO_MASK
+        )
     if model.image_layout == "channels_first" and has_deepmind_wrappers(environment):
-        allowed = "null, channels_last or flat with DeepMind's wrappers of Atari games"
-        raise ConfigError("model.image_layout", model.image_layout, allowed)
+        other, allowed = "DeepMind's wrappers of Atari games", "null, channels_last or flat"
+        why = "their channels are last"
+        raise ConfigError.of_conflict("model.image_layout", model.image_layout, other, allowed, why)
     for key in ("dim", "framestack"):
         value = getattr(model, key)
         if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 == True, yet differs
             continue
         if not has_deepmind_wrappers(environment):
-            hint = f"{environment.env} is not an Atari game in DeepMind's wrappers"
-            raise ConfigError(f"model.{key}", value, "left out with this environment", hint)
+            problem = (
+                f"has no effect, as {environment.env} is not an Atari game in DeepMind's wrappers"
+            )
+            raise ConfigError(f"model.{key}", value, hint="remove it", problem=problem)
         if key == "framestack" and value is not False and environment.no_framestack:
-            hint = "no_framestack is true, as it is with model.use_lstm"
-            raise ConfigError("model.framestack", value, "left out, or false", hint)
+            why = "no_framestack is true, as it is with model.use_lstm"
+            raise ConfigError.of_conflict("model.framestack", value, "", "false", why)
 
 
 def is_linear(key: str, value: object) -> bool:
     """Return whether the setting `key` is a linear schedule, which needs `schedule_timesteps`."""
     return key.endswith("_schedule") and value == "linear"
+
+
+_MASKS_LAST = "masks are at the end of the rows that policies read"
+_NO_MASK = "remove action_mask"
 
 
 def _check_polling(settings: TrainerConfig) -> None:
@@ -488,10 +503,8 @@ def _check_polling(settings: TrainerConfig) -> None:
     given = flatten(settings)
     for key, values in allowed.items():
         if given[key] not in values:
-            only = " or ".join(str(value) for value in values)
-            hint = (
-                "each environment then fills a fragment of fixed length at its own pace: all are "
-                "at rest between two fragments only, and no pictures are taken on the way; "
-                "remote_env_batch_wait_ms: 0 makes them step together"
-            )
-            raise ConfigError(key, given[key], f"{only} with remote_env_batch_wait_ms", hint)
+            only = " or ".join(in_yaml(value) for value in values)
+            other = "remote_env_batch_wait_ms"
+            why = "each environment then fills a fragment of fixed length at its own pace"
+            undo = f"set {other} to 0, so that all step together"
+            raise ConfigError.of_conflict(key, given[key], other, only, why, undo)

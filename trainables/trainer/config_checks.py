@@ -17,7 +17,7 @@ from trainables.envs.make import EnvSpaces, is_vector_only, needs_policies
 from trainables.envs.vector import config as vector_config
 from trainables.envs.vector.config import check_vector_env
 from trainables.envs.vector.factory import make_vector_env
-from trainables.errors import ConfigError, NotImportable
+from trainables.errors import ConfigError, NotImportable, in_yaml
 from trainables.evaluation.config import (
     check_callbacks_of_evaluation,
     check_evaluation,
@@ -36,18 +36,21 @@ T = TypeVar("T", bound=Trainable)
 
 #: Key → the only value that it may have with data_parallel, and the reason.
 NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
-    "ignore_worker_failures": (False, "all ranks take every step together"),
-    "batch_mode": ("truncate_episodes", "all ranks need batches of one size"),
-    "sample_async": (False, "a rank samples and learns in turn"),
+    "ignore_worker_failures": (False, "all workers take every step together"),
+    "batch_mode": ("truncate_episodes", "all workers need batches of one size"),
+    "sample_async": (False, "a worker samples and learns in turn"),
     "compress_observations": (False, "observations stay in the child that learns from them"),
-    "num_gpus": (0, "ranks learn on the CPU"),
-    "num_gpus_per_worker": (0, "ranks learn on the CPU"),
+    "num_gpus": (0, "workers learn on the CPU"),
+    "num_gpus_per_worker": (0, "workers learn on the CPU"),
 }
 
 #: Most bytes of a row of a replay in addition to observations and action: reward, flag, discount.
 _OTHER_BYTES = 4 + 1 + 4
 #: Units of a layer from which on a GPU is asked for actions.
 WIDE = 256
+_RANKS = "data_parallel"
+_CALLER = "an environment that calls the trainer"
+_NO_LANES = "train without lanes, in another pool than stack"
 _ONE = "such an environment is one object, which plays as many episodes at once as it likes"
 _OWN_PACE = "the environment decides when it steps"
 _NO_PICTURES = "such an environment is not drawn"
@@ -59,7 +62,7 @@ NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "env_level": (("auto",), "the state of the environment is unknown, so it is at level D"),
     "sample_async": ((False,), _OWN_PACE),
     "fake_sampler": ((False,), _OWN_PACE),
-    "data_parallel": ((False,), "all ranks need batches of one size"),
+    "data_parallel": ((False,), "all workers need batches of one size"),
     "compress_observations": ((False,), "observations that children send are not compressed"),
     "soft_horizon": ((False,), "the environment itself ends its episodes"),
     "normalize_rewards": ((False,), "returns are followed by environment, not by episode"),
@@ -83,21 +86,21 @@ def check_calling_environment(settings: TrainerConfig) -> None:
     flat = {**flatten(settings), **{f"model.{key}": value for key, value in settings.model}}
     for key, (values, why) in NEEDED_BY_CALLERS.items():
         if flat[key] not in values:
-            written = {None: "null", (): "[]"}
-            only = " or ".join(written.get(one, str(one).lower()) for one in values)
-            allowed = f"{only} with an environment that calls the trainer"
-            raise ConfigError(key, flat[key], allowed, why)
+            only = " or ".join(map(in_yaml, values))
+            raise ConfigError.of_conflict(key, flat[key], _CALLER, only, why)
     calls = make_calls(settings.callbacks)
     if calls and calls.has_functions(phase := "on_postprocess_traj"):
-        allowed = "absent with an environment that calls the trainer"
-        hint = "on_sample_end sees all that was sampled"
-        raise ConfigError(f"callbacks.{phase}", settings.callbacks.callbacks, allowed, hint)
+        hint = "remove it, or use on_sample_end, which sees all that was sampled"
+        problem = f"cannot be used with {_CALLER}"
+        given = settings.callbacks.callbacks
+        raise ConfigError(f"callbacks.{phase}", given, hint=hint, problem=problem)
     environment = settings.environment
     plays = settings.evaluation.evaluation_interval is not None
     if plays and evaluation_plan(settings).environment.env == environment.env:
-        allowed = f"an environment other than {environment.env}, which only calls"
-        hint = "name one that can be stepped, or leave out evaluation_interval"
-        raise ConfigError("evaluation_config.env", environment.env, allowed, hint)
+        problem = f"{environment.env} calls the trainer, and evaluations cannot step it"
+        hint = "name one that can be stepped, or remove evaluation_interval"
+        place = "evaluation_config.env"
+        raise ConfigError(place, environment.env, hint=hint, problem=problem)
 
 
 def check_agents(settings: TrainerConfig, inspection: Inspection) -> None:
@@ -110,13 +113,13 @@ def check_agents(settings: TrainerConfig, inspection: Inspection) -> None:
         raise needs_policies(settings.environment, list(inspection.agents))
     if policies and not inspection.agents:
         env, names = settings.environment.env, ", ".join(settings.agents.multiagent["policies"])
-        allowed = "an environment of several agents with multiagent.policies"
+        problem = f"{env} has one agent, and multiagent.policies names {names}"
         hint = (
-            f"{env} has one agent and the policies are {names}; several have a PettingZoo "
-            "environment (parallel, or one agent after the other) and one whose dicts have "
-            "__all__, as RLlib's MultiAgentEnv"
+            "remove multiagent, or use an environment of several agents: PettingZoo's (parallel, "
+            "or one agent after the other), or one whose dicts have __all__, as RLlib's "
+            "MultiAgentEnv"
         )
-        raise ConfigError("env", env, allowed, hint)
+        raise ConfigError("env", env, hint=hint, problem=problem)
 
 
 def check_together(settings: TrainerConfig) -> None:
@@ -155,23 +158,27 @@ def check_data_parallel(settings: TrainerConfig) -> None:
     callback ``on_postprocess_traj``.
     """
     if settings.workers.num_workers < 2:
-        allowed = "at least 2 with data_parallel: each is a learner"
-        raise ConfigError("num_workers", settings.workers.num_workers, allowed)
+        number, why = settings.workers.num_workers, "each worker is a learner"
+        allowed, undo = "2 or more", "remove data_parallel"
+        raise ConfigError.of_conflict("num_workers", number, _RANKS, allowed, why, undo)
     sections = (settings.recovery, settings.sampling, settings.resources)
     given = {key: value for one in sections for key, value in one if key in NEEDED_BY_RANKS}
     for key, (allowed, why) in NEEDED_BY_RANKS.items():
         if given[key] != allowed:
-            raise ConfigError(key, given[key], f"{allowed} with data_parallel", why)
+            only, undo = in_yaml(allowed), "remove data_parallel"
+            raise ConfigError.of_conflict(key, given[key], _RANKS, only, why, undo)
     if settings.model.use_lstm:
-        hint = "ranks learn from single rows, not from sequences"
-        raise ConfigError("model.use_lstm", True, "false with data_parallel", hint)
+        place, undo = "model.use_lstm", "remove data_parallel"
+        why = "its processes learn from single rows, not from sequences"
+        raise ConfigError.of_conflict(place, True, _RANKS, "false", why, undo)
     calls = make_calls(settings.callbacks)
     if calls and calls.has_functions("on_postprocess_traj"):
         raise ConfigError(
             "callbacks.on_postprocess_traj",
             settings.callbacks.callbacks,
-            "absent with data_parallel",
-            "rows stay in the child that learns from them, where no trainer can show them",
+            hint="remove it, or remove data_parallel",
+            problem="cannot be used with data_parallel, because rows stay in the child that "
+            "learns from them, where no trainer can show them",
         )
 
 
@@ -240,8 +247,9 @@ def check_pictures_of(settings: TrainerConfig) -> float:
     fps = check_rendering(settings.environment, settings.rendering)
     if settings.rendering.records_evaluation:
         if value == "evaluation" and settings.evaluation.evaluation_interval is None:
-            hint = "set evaluation_interval, or record_env: rollout"
-            raise ConfigError("record_env", value, "rollout without evaluations", hint)
+            problem = "evaluation has no effect, because there are no evaluations"
+            hint = "set evaluation_interval too, or set record_env to rollout"
+            raise ConfigError("record_env", value, hint=hint, problem=problem)
         check_pictures(evaluation_plan(settings).environment, "record_env", value)
     return fps
 
@@ -282,11 +290,12 @@ def check_gpus(resources: ResourcesConfig) -> None:
         if not devices.accelerator():
             import torch
 
+            problem = f"{asked} cannot be used, because torch sees no GPU on this machine"
             hint = (
-                f"check the CUDA installation: nvidia-smi must list a GPU, and torch must be built "
-                f"for CUDA (torch.version.cuda is {torch.version.cuda})"
+                "set it to 0, or check the CUDA installation: nvidia-smi must list a GPU, and "
+                f"torch must be built for CUDA (torch.version.cuda is {torch.version.cuda})"
             )
-            raise ConfigError(key, asked, "0 on this machine, where torch sees no GPU", hint)
+            raise ConfigError(key, asked, hint=hint, problem=problem)
 
 
 def why_acts_on_cpu(settings: TrainerConfig) -> str:
@@ -330,7 +339,7 @@ def why_replay_on_cpu(settings: TrainerConfig, config: ReplayConfig, spaces: Env
 def check_replay_on(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> None:
     """Raise ConfigError if ``replay_on`` is gpu and `why_replay_on_cpu` has a reason against it."""
     if config.replay_on == "gpu" and (why := why_replay_on_cpu(settings, config, spaces)):
-        raise ConfigError("replay_on", "gpu", "auto or cpu here", why)
+        raise ConfigError.of_conflict("replay_on", "gpu", "", "auto or cpu", why)
 
 
 def holds_replay_on_gpu(settings: TrainerConfig, config: ReplayConfig, spaces: EnvSpaces) -> bool:
@@ -386,11 +395,13 @@ def set_threads(resources: ResourcesConfig) -> None:
     try:
         torch.set_num_interop_threads(inter)
     except RuntimeError as error:
+        begun = torch.get_num_interop_threads()
         raise ConfigError(
             "tf_session_args.inter_op_parallelism_threads",
             inter,
-            f"{torch.get_num_interop_threads()} in this process, where torch has begun to work",
-            "use one number in all trainers of a process, or leave it out",
+            hint="use one number in all trainers of a process, or leave it out",
+            problem=f"{inter} cannot be set any more: torch already works with {begun} threads in "
+            "this process",
         ) from error
 
 
@@ -410,14 +421,16 @@ def lane_class(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | 
         return None
     trainers = [one for one in cls.mro() if issubclass(one, Trainable)]
     base = next(one for one in reversed(trainers) if "of" in vars(one) and one.can_be_lane())
-    allowed = f"null for a class derived from {base.__name__}, whose changes no lane would have"
+    problem = f"{cls.__name__} is derived from {base.__name__}, and lanes would lack its changes"
     if not cls.can_be_lane():
-        raise ConfigError("lanes", config["lanes"], allowed)
+        raise ConfigError("lanes", config["lanes"], hint=_NO_LANES, problem=problem)
     try:
         lane_class: type[T] = import_object(path)  # type: ignore[assignment]
     except NotImportable as error:
-        hint = f"pip install 'sweep-rl[jax]' installs it ({error})"
-        raise ConfigError("lanes", config["lanes"], "null without JAX", hint) from error
+        problem = f"lanes need JAX, which cannot be imported ({error})"
+        hint = "install it: pip install 'sweep-rl[jax]'"
+        raise ConfigError("lanes", config["lanes"], hint=hint, problem=problem) from error
     if not issubclass(lane_class, cls):
-        raise ConfigError("lanes", config["lanes"], allowed, "define its class method `of` too")
+        hint = f"{_NO_LANES}, or define its class method `of` too"
+        raise ConfigError("lanes", config["lanes"], hint=hint, problem=problem)
     return lane_class

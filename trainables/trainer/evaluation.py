@@ -151,10 +151,14 @@ class PeriodicEvaluation:
             counting = _step_limit(most_steps, f"{episodes} episodes take more than")
             return play(self.inference, self._plan(0), seed, range(episodes), counting)
         if folder is not None and not is_installed():
-            raise ConfigError("--video", str(folder), "pip install 'sweep-rl[video]' first")
+            problem = "a video needs PyAV, which is not installed"
+            hint = "install it: pip install 'sweep-rl[video]'"
+            raise ConfigError("--video", str(folder), hint=hint, problem=problem)
         viewer = find_viewer(True) if window else None
         if window and viewer is None:
-            raise ConfigError("--window", window, "a screen, and pygame; or --video FOLDER")
+            problem = "there is no screen here, or pygame is not installed"
+            hint = "install it: pip install pygame; or use --video FOLDER, which needs no screen"
+            raise ConfigError("--window", window, hint=hint, problem=problem)
         drawn, fps = self._rendering_plan(0)
 
         def show(picture: NDArray[np.uint8]) -> None:

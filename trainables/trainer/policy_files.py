@@ -12,7 +12,7 @@ from trainables.checkpoint import file
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.leaves import named_leaves
-from trainables.errors import CheckpointError, ConfigError, SigningError
+from trainables.errors import CheckpointError, ConfigError, SigningError, shorten
 from trainables.policies.acting.actor import Weights
 from trainables.policies.acting.inference import InferencePolicy, Note
 from trainables.policies.filters import Filter
@@ -218,7 +218,8 @@ def _source_error(key: str, path: str, problem: str) -> ConfigError:
     `key` is the setting that names the file.
     """
     allowed = "a checkpoint or safetensors file of such a policy, or a folder with one"
-    return ConfigError(key, path, allowed, problem)
+    problem = f"the policy cannot start from {shorten(path)}: {problem}"
+    return ConfigError(key, path, allowed, problem=problem)
 
 
 def _find_file(path: Path, name: str) -> Path:
@@ -272,7 +273,9 @@ def export_formats(
             save_weights(policy.weights(), folder / name / f"model{SUFFIX}")
             written[name] = str(folder / name)
         else:
-            raise ConfigError("format", name, f"{', '.join(FILES)}, model or checkpoint")
+            allowed = f"{', '.join(FILES)}, model or checkpoint"
+            problem = f"there is no format {shorten(name)}"
+            raise ConfigError("format", name, allowed, problem=problem)
     return written
 
 

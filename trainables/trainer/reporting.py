@@ -238,16 +238,14 @@ def check_callbacks(
     }
     for phase, why in without.items():
         if calls and reads and calls.has_functions(phase):
-            allowed = "absent where input reads files"
-            raise ConfigError(f"callbacks.{phase}", config.callbacks, allowed, why)
+            problem = f"is never called where input reads files: {why}"
+            place, hint = f"callbacks.{phase}", "remove it"
+            raise ConfigError(place, config.callbacks, hint=hint, problem=problem)
     if calls and fake_sampler and calls.has_functions("on_postprocess_traj"):
-        raise ConfigError(
-            "fake_sampler",
-            True,
-            "false with a callback for on_postprocess_traj",
-            "checkpoints have the repeated batch without its episodes, which the callback needs; "
-            "leave out one of the two",
-        )
+        other = "a callback for on_postprocess_traj"
+        why = "checkpoints have the repeated batch without its episodes, which the callback needs"
+        undo = "remove the callback"
+        raise ConfigError.of_conflict("fake_sampler", True, other, "false", why, undo)
     if calls and num_workers:
         calls.portable()
 

@@ -24,7 +24,7 @@ from sweep.spec.space import Space
 from sweep.spec.space.domains import are_equal
 from sweep.spec.space.parameters import Derived, Fixed, Parameter
 from sweep.views import formatting, reading
-from trainables.errors import nearest
+from trainables.errors import nearest, shorten
 
 
 def check_space(old: Space, new: Space) -> None:
@@ -37,9 +37,11 @@ def check_space(old: Space, new: Space) -> None:
     for name, parameter in old.parameters.items():
         if name not in new.parameters:
             renamed = [other for other in new.parameters if other not in old.parameters]
-            hint = nearest(name, renamed) or "old trials have a value of it"
-            problem = f"the parameter {name} is gone"
-            raise new.source.refuse((), name, "all parameters of the old space", hint, problem)
+            hint = nearest(name, renamed) or (
+                "write it again, or start a new sweep with `searcher.prior`"
+            )
+            problem = f"the parameter {name} is missing, and old trials have a value of it"
+            raise new.source.refuse((), name, hint=hint, problem=problem)
         _check_parameter(parameter, new.parameters[name], new)
     for name, parameter in new.parameters.items():
         if name not in old.parameters:
@@ -59,10 +61,12 @@ def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
     if not reason and old.crossed != new.crossed:
         reason = "a grid and a choice are of different kinds"
     if reason:
-        was = f"other values in place of {old.describe()}"
-        hint = "old trials have another meaning; start a new sweep with `searcher.prior`"
-        problem = f"{new.describe()} is not the same parameter: {reason}"
-        raise space.source.refuse(new.path, new.describe(), was, hint, problem)
+        hint = "change its values only, or start a new sweep with `searcher.prior`"
+        problem = (
+            f"{new.describe()} is not the same parameter as {old.describe()}, which old trials "
+            f"have: {reason}"
+        )
+        raise space.source.refuse(new.path, new.describe(), hint=hint, problem=problem)
 
 
 def _difference(old: Any, new: Any) -> str:
@@ -106,9 +110,12 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any])
         earlier = stop.get(key, 0) < spec.stop.get(key, 0)
         earlier = earlier or stop.at_most.get(key, 0) > spec.stop.at_most.get(key, 0)
         if earlier or not same:
-            hint = "trials that are further cannot be cut; start another sweep for an earlier end"
-            allowed = f"an end that is later than {written[key]}"
-            raise BadConfig(f"--stop {key}", value, allowed, hint)
+            problem = (
+                f"{shorten(value)} is not later than the present end, {written[key]}, and trials "
+                "that are further cannot be cut"
+            )
+            hint = "give a later end, or start another sweep"
+            raise BadConfig(f"--stop {key}", value, hint=hint, problem=problem)
     return spec if stop == spec.stop else spec.model_copy(update={"stop": stop})
 
 

@@ -184,11 +184,9 @@ def check_lanes(resolved: Resolved) -> None:
     """
     trainable, spec = resolved.trainable, resolved.spec
     if not trainable.can_be_lane():
-        allowed, hint = (
-            "ppo or dqn with this pool",
-            "other trainers do not train in lanes; use --pool loky",
-        )
-        raise spec.source.refuse(("trainable",), spec.trainable, allowed, hint)
+        problem = f"{spec.trainable} cannot train in lanes, as this pool requires"
+        hint = "use --pool loky, or train ppo or dqn"
+        raise spec.source.refuse(("trainable",), spec.trainable, hint=hint, problem=problem)
 
     def check(config: Mapping[str, Any]) -> None:
         trainable.check_config(

@@ -116,7 +116,10 @@ def _override(space: Space, name: str, wish: Narrowing) -> Override:
         raise UnknownName("searched parameter", name, space.searched)
     parameter, domain, key = space.parameters[name], space.domain_of(name), f"narrow.{name}"
     if (wish.between is None) == (wish.among is None):
-        raise BadConfig(key, wish.model_dump(exclude_none=True), "either between or among")
+        neither, both = "neither between nor among is given", "both between and among are given"
+        problem = neither if wish.among is None else both
+        given = wish.model_dump(exclude_none=True)
+        raise BadConfig(key, given, hint="give one of the two", problem=problem)
     if wish.between is not None:
         words = _range(domain, wish.between, f"{key}.between")
     else:
@@ -152,11 +155,13 @@ def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[st
     does not contain both bounds, or if low is not below high. `place` is the key that errors name.
     """
     if not isinstance(domain, Float | Int | Normal):
-        raise BadConfig(place, list(bounds), "among, since the parameter has a list of values")
+        problem = "the parameter has a list of values, not a range"
+        raise BadConfig(place, list(bounds), hint="give among", problem=problem)
     low, high = (_allowed_value(domain, bound, place) for bound in bounds)
     if low >= high:
-        hint = "write among with one value to fix it"
-        raise BadConfig(place, list(bounds), "the lower value, then the higher one", hint)
+        hint = "give the lower value first, or among with one value to fix it"
+        problem = f"{low} is not below {high}"
+        raise BadConfig(place, list(bounds), hint=hint, problem=problem)
     more = {} if domain.step is None else {"step": domain.step}
     log = "log" if domain.log else ""
     if isinstance(domain, Normal):

@@ -30,6 +30,7 @@ from sweep.operations.agent.permission import Permission, Remaining
 from sweep.spec.validation import validate as checked
 from sweep.views import explanation, lookup, overview, progress
 from trainables.core.settings import Settings
+from trainables.errors import shorten
 
 Data = dict[str, Any]
 
@@ -334,7 +335,8 @@ class Toolbox:
                 request.
         """
         if bad := [number for number in arguments.trials if not 0 <= number < 2**31]:
-            raise BadConfig("trials", bad[0], "numbers of trials")
+            problem = f"{shorten(bad[0])} is not the number of a trial"
+            raise BadConfig("trials", bad[0], hint="give numbers from 0 on", problem=problem)
         folder = self.allowed.find_own(arguments.name)
         body = {"trials_named": list(arguments.trials)}
         return _answer(*control_client.ask(folder, Verb.STOP, body, PATIENCE_S))

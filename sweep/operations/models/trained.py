@@ -191,8 +191,9 @@ def _find_trial(history: History, folder: Folder, choice: str) -> Trial:
     trial, front = overview.asked_trial(history, folder, choice), overview.front(history)
     if choice == "best" and front is not None:
         numbers = ", ".join(map(str, front)) or "none yet"
-        allowed = f"a trial's number, as there are several objectives; the front: {numbers}"
-        raise BadConfig("--trial", choice, allowed)
+        problem = "no trial is the best, since there are several objectives"
+        hint = f"choose one of the front by its number: {numbers}"
+        raise BadConfig("--trial", choice, hint=hint, problem=problem)
     return trial
 
 

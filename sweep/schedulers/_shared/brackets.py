@@ -44,6 +44,7 @@ from sweep.schedulers._shared.rungs import (
     top_rung,
 )
 from sweep.schedulers._shared.seeding import Step
+from trainables.errors import shorten
 
 #: Relative rounding error allowed in the top rung over a power of the factor.
 _HAIR = 1e-9
@@ -169,8 +170,12 @@ class Brackets(schedulers.Scheduler):
         self.levels, self.sizes = self._assignment.levels, self._assignment.sizes
         if self.eta ** (len(self.levels) - 1) > MOST_TRIALS:
             least = f"{top / self.eta ** (len(self.levels) - 1):.3g} or more"
-            hint = f"the first bracket would have more than {MOST_TRIALS:,} trials"
-            raise BadConfig("scheduler.grace_period", options.grace_period, least, hint)
+            grace = options.grace_period
+            problem = (
+                f"{shorten(grace)} is too early: the first bracket would have more than "
+                f"{MOST_TRIALS:,} trials"
+            )
+            raise BadConfig("scheduler.grace_period", grace, least, problem=problem)
         self._seeds = tuple(seeding.added(context.seeds, self.levels, self.time_attr).items())
         self._assignment = replace(self._assignment, seeds=self._seeds)
 

@@ -45,9 +45,11 @@ def _no_rungs_error(spec: SweepSpec) -> BadConfig:
     """Return the error for a plan of seeds with a scheduler that cannot add seeds."""
     names = plugins.names(schedulers.PACKAGE)
     able = ", ".join(name for name in names if schedulers.find(name).adds_seeds)
-    allowed = f"a number such as 3 with scheduler {spec.scheduler.name}"
-    hint = f"these have rungs at which trials get further seeds: {able}"
-    return BadConfig("seeds", written_seeds(spec.seed_plan), allowed, hint)
+    problem = (
+        f"the scheduler {spec.scheduler.name} has no rungs at which trials could get further seeds"
+    )
+    hint = f"write a number, such as 3, or use a scheduler with rungs: {able}"
+    return BadConfig("seeds", written_seeds(spec.seed_plan), hint=hint, problem=problem)
 
 
 def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
@@ -59,8 +61,9 @@ def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
     cls = schedulers.find(spec.scheduler.name, paths)
     key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options
     if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:
-        allowed = f"no such key with {name}"
-        raise spec.source.refuse(("scheduler", key), given[key], allowed, schedulers.NOBODY_WAITS)
+        problem = f"has no effect with {name}, because {schedulers.NOBODY_WAITS}"
+        hint = f"remove it, or use {schedulers.WAITING}"
+        raise spec.source.refuse(("scheduler", key), given[key], hint=hint, problem=problem)
     return specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sweep.core.errors import BadConfig, BadSpace
 from sweep.schedulers import SchedulerContext
 from sweep.spec.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, choice_key, sample
-from trainables.errors import nearest
+from trainables.errors import nearest, shorten
 
 #: Maximum number of attempts to find a valid point.
 ATTEMPTS = 100
@@ -149,13 +149,11 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
     key = "scheduler.hyperparam_mutations"
     for name in names or ():
         if name not in searched:
-            allowed = f"searched parameters: {', '.join(searched)}"
-            raise BadConfig(key, name, allowed, nearest(name, searched))
+            allowed = f"some of {', '.join(searched)}"
+            problem = f"{shorten(name)} is not a searched parameter"
+            raise BadConfig(key, name, allowed, nearest(name, searched), problem=problem)
         if name in context.fixed:
-            allowed = f"parameters that a child can change: {', '.join(open_)}"
-            hint = (
-                f"a child continues from its parent's checkpoint, which holds {name}; "
-                "it inherits it"
-            )
-            raise BadConfig(key, name, allowed, hint)
+            allowed = f"some of {', '.join(open_)}"
+            problem = f"children cannot change {name}, which their parent's checkpoint holds"
+            raise BadConfig(key, name, allowed, problem=problem)
     return tuple(open_ if names is None else names)

@@ -170,8 +170,8 @@ class Population(schedulers.Scheduler):
         check_first(key, interval, options.time_attr)
         check_reached(key, self._next_level(0.0), options.time_attr, context)
         if context.trials < 2:
-            hint = "a population has worse members and better"
-            raise BadConfig("trials", context.trials, "at least 2", hint)
+            problem = f"{context.trials} is too few, as a population has better and worse members"
+            raise BadConfig("trials", context.trials, "at least 2", problem=problem)
 
     @abstractmethod
     def explore(

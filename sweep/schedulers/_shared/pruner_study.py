@@ -32,7 +32,7 @@ from sweep.history.history import History
 from sweep.history.optuna_terms import STATES, direction
 from sweep.history.order import Summary
 from sweep.history.trial import Trial
-from trainables.errors import nearest
+from trainables.errors import nearest, shorten
 
 #: Name of every study; Hyperband assigns trials to brackets by a hash of it.
 _NAME = "sweep"
@@ -352,7 +352,9 @@ def make_asked(
     known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]
     if name not in known:
         hint = "use scheduler: patient" if name == "PatientPruner" else nearest(name, known)
-        raise BadConfig(f"{key}.pruner", name, f"one of {', '.join(sorted(known))}", hint)
+        allowed = f"one of {', '.join(sorted(known))}"
+        problem = f"optuna has no pruner {shorten(name)} that works here"
+        raise BadConfig(f"{key}.pruner", name, allowed, hint, problem=problem)
     arguments = {word: value for word, value in entry.items() if word != "pruner"}
     if name == "HyperbandPruner" and top is not None:
         arguments.setdefault("max_resource", int(top))
@@ -362,14 +364,20 @@ def make_asked(
         hint = f"{name} must see all trials at its rungs; use {{name: optuna, pruner: {name}}}"
         raise BadConfig(f"{key}.pruner", name, allowed, hint)
     if resource and not isinstance(arguments.get(resource), int):
-        hint = f"the {rung} rung, in units of time_attr; it is not guessed from the first trials"
-        raise BadConfig(f"{key}.{resource}", arguments.get(resource), "a whole number", hint)
+        given = arguments.get(resource)
+        problem = "is missing" if given is None else f"{shorten(given)} is not a whole number"
+        hint = (
+            f"set it to the {rung} rung, in units of time_attr; it is not guessed from the first "
+            "trials"
+        )
+        raise BadConfig(f"{key}.{resource}", given, hint=hint, problem=problem)
     if resource:
         _check_rungs(arguments, key)
     try:
         return make(name, arguments)
     except (TypeError, ValueError) as error:
-        raise BadConfig(key, arguments, f"arguments of optuna's {name}", str(error)) from error
+        problem = f"optuna's {name} cannot be made from {shorten(arguments)}: {error}"
+        raise BadConfig(key, arguments, problem=problem) from error
 
 
 def _check_rungs(arguments: Mapping[str, Any], key: str) -> None:
@@ -384,4 +392,6 @@ def _check_rungs(arguments: Mapping[str, Any], key: str) -> None:
             raise BadConfig(f"{key}.{word}", value, f"a whole number, at least {least}")
     lowest, top = arguments.get("min_resource", 1), arguments.get("max_resource", math.inf)
     if top < lowest:
-        raise BadConfig(f"{key}.max_resource", top, f"at least min_resource, {lowest}")
+        problem = f"{top} is less than min_resource, which is {lowest}"
+        hint = "raise it, or lower min_resource"
+        raise BadConfig(f"{key}.max_resource", top, hint=hint, problem=problem)

@@ -57,11 +57,13 @@ def top_rung(options: RungOptions, context: SchedulerContext) -> float | None:
     attr, end = options.time_attr, context.stop.get(options.time_attr)
     top = options.max_t if options.max_t is not None else end
     if top is not None and end is not None and top > end:
-        hint = "trials end there; leave max_t out, or raise the stop"
-        raise BadConfig("scheduler.max_t", top, f"at most stop.{attr}, {end:g}", hint)
+        problem = f"{top:g} is more than stop.{attr}, {end:g}, where trials end"
+        hint = "remove max_t, or raise the stop"
+        raise BadConfig("scheduler.max_t", top, hint=hint, problem=problem)
     key, grace = "scheduler.grace_period", options.grace_period
     if top is not None and grace > top:
-        raise BadConfig(key, grace, f"at most the top rung, {top:g}")
+        problem = f"{grace:g} is above the top rung, {top:g}"
+        raise BadConfig(key, grace, hint="lower it", problem=problem)
     check_first(key, grace, attr)
     return top
 
@@ -72,8 +74,8 @@ def check_first(key: str, level: float, time_attr: str) -> None:
     Only levels that count iterations are checked. `key` names the option in the message.
     """
     if time_attr == "training_iteration" and level < 1:
-        hint = "a slice is at least one iteration; no trial stops earlier"
-        raise BadConfig(key, level, "at least 1", hint)
+        problem = f"{level:g} is before the end of the first iteration, the first time to stop"
+        raise BadConfig(key, level, "at least 1", problem=problem)
 
 
 def check_reached(key: str, level: float, time_attr: str, context: SchedulerContext) -> None:
@@ -83,8 +85,11 @@ def check_reached(key: str, level: float, time_attr: str, context: SchedulerCont
     """
     end = context.stop.get(time_attr)
     if end is not None and level >= end:
-        hint = "trials would end before the scheduler looks at them"
-        raise BadConfig(key, level, f"less than stop.{time_attr}, {end:g}", hint)
+        problem = (
+            f"{level:g} is not less than stop.{time_attr}, {end:g}, so trials would end before the "
+            "scheduler looks at them"
+        )
+        raise BadConfig(key, level, hint="lower it, or raise the stop", problem=problem)
 
 
 def is_waiting(trial: Trial) -> bool:

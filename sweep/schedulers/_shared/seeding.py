@@ -53,14 +53,16 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
     if isinstance(plan, int):
         return {}
     if not levels:
-        allowed = f"a number, unless max_t or stop.{time_attr} says where the top is"
-        raise BadConfig("seeds", written_seeds(plan), allowed)
+        problem = f"the rungs are unknown, as neither max_t nor stop.{time_attr} gives the top one"
+        hint = "set one of the two, or write a number"
+        raise BadConfig("seeds", written_seeds(plan), hint=hint, problem=problem)
     if plan == AUTO:
         return {levels[-1]: AUTO_SEEDS}
     rungs = {f"{level:g}": level for level in levels}  # as users read and write them
     for level, _ in plan:
         if f"{level:g}" not in rungs:
-            raise BadConfig("seeds", f"{level:g}", f"seeds at rungs: {', '.join(rungs)}")
+            problem = f"there is no rung {level:g}"
+            raise BadConfig("seeds", f"{level:g}", f"some of {', '.join(rungs)}", problem=problem)
     return {rungs[f"{level:g}"]: (seeds,) for level, seeds in plan}
 
 

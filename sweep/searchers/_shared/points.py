@@ -43,15 +43,19 @@ class Enumerating(searchers.Searcher):
         for parameter in space.searched:
             domain = space.domain_of(parameter)
             if domain.size() is None:
-                allowed = f"a finite number of values under searcher: {self.name}"
+                given = domain.describe()
+                problem = (
+                    f"it has infinitely many values ({given}), and searcher {self.name} visits all"
+                )
                 hint = "write {choice: [...]}, or give a step; searcher: qmc covers ranges evenly"
                 path = space.parameters[parameter].path
-                raise space.source.refuse(path, domain.describe(), allowed, hint)
+                raise space.source.refuse(path, given, hint=hint, problem=problem)
         count = enumeration.Points(space).count
         if count > MOST:
-            allowed = f"at most {MOST} points under searcher: {self.name}"
+            problem = f"the space has {count} points, too many for searcher {self.name}, which "
+            problem += "visits all"
             hint = "searcher: qmc covers a large space evenly"
-            raise space.source.refuse((), f"{count} points", allowed, hint)
+            raise space.source.refuse((), f"{count} points", f"at most {MOST}", hint, problem)
 
     @property
     def shuffled(self) -> bool:

@@ -74,9 +74,16 @@ def check_known(
         case OneOf(parent, values):
             for value in values:
                 if not _can_equal(parameters[parent], value):
-                    raise _unreachable(parameters[parent], value, at, source)
+                    hint = "change or remove it; a value that is a list has two brackets: [[…]]"
+                    usable = parameters[parent].describe()
+                    never = f"{parent} can never be {shorten(value)}, as it is {usable}"
+                    raise source.refuse(at, value, hint=hint, problem=never)
         case Compared(parent, sign, bound) if not _can_compare(parameters[parent], condition):
-            raise _unreachable(parameters[parent], f"{sign} {bound}", at, source)
+            never = (
+                f"{parent} can never be {sign} {bound}, as it is {parameters[parent].describe()}"
+            )
+            hint = "change or remove this condition"
+            raise source.refuse(at, f"{sign} {bound}", hint=hint, problem=never)
 
 
 def check_name(
@@ -88,17 +95,8 @@ def check_name(
     known = ", ".join(list(parameters)[:_SHOWN])
     more = ", …" if len(parameters) > _SHOWN else ""
     hint = nearest(name, parameters) or "a fixed setting may also be in space"
-    raise source.refuse(path, name, f"a parameter of this space: {known}{more}", hint)
-
-
-def _unreachable(parent: Parameter, value: Any, path: KeyPath, source: Source) -> Exception:
-    """Return the error that a condition at `path` requires a value which `parent` cannot have."""
-    return source.refuse(
-        path,
-        value,
-        f"a value that {parent.name} can take: {parent.describe()}",
-        "put a value that is a list into another list: [[…]]",
-    )
+    problem = f"there is no parameter {shorten(name)}"
+    raise source.refuse(path, name, f"one of {known}{more}", hint, problem)
 
 
 def _can_equal(parameter: Parameter, value: Any) -> bool:
@@ -142,11 +140,13 @@ def _check_order(parameters: Mapping[str, Parameter], source: Source) -> None:
         order_names(parameters)
     except CycleError as error:
         circle = list(reversed(error.args[1]))
+        needed = " needs ".join(circle)
+        problem = f"the parameters need each other: {needed}"
         raise source.refuse(
             parameters[circle[0]].path,
-            " needs ".join(circle),
+            needed,
             hint="remove one of these when or value entries",
-            problem=f"the parameters need each other: {' needs '.join(circle)}",
+            problem=problem if len(set(circle)) > 1 else f"{circle[0]} needs itself",
         ) from error
 
 
@@ -305,7 +305,10 @@ def read_clauses(
     """
     if len(raw) > MOST_CLAUSES:
         raise source.refuse(
-            ("forbid",), f"a list of {len(raw)}", f"at most {MOST_CLAUSES} combinations"
+            ("forbid",),
+            f"a list of {len(raw)}",
+            f"at most {MOST_CLAUSES}",
+            problem=f"it has {len(raw)} combinations",
         )
     clauses = []
     for index, item in enumerate(raw):
@@ -314,6 +317,7 @@ def read_clauses(
         for condition in found:
             check_known(condition, parameters, path, source)
             if not condition.names:
-                raise source.refuse(path, item, "an expression that names a parameter")
+                hint, problem = "name one", f"{shorten(item)} names no parameter"
+                raise source.refuse(path, item, hint=hint, problem=problem)
         clauses.append(Clause(found, path, source))
     return tuple(clauses)

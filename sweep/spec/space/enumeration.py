@@ -66,8 +66,9 @@ class Points:
                 raise space.source.refuse(
                     space.parameters[name].path,
                     domain.describe(),
-                    "a finite number of values, since every point is visited",
-                    "give it a step, or choose another searcher",
+                    hint="give it a step, or choose another searcher",
+                    problem=f"it has infinitely many values ({domain.describe()}), and every point "
+                    "is visited",
                 )
         self._root = _Node({})
         layers = self._forward()
@@ -129,8 +130,9 @@ class Points:
                     raise self._space.source.refuse(
                         self._space.parameters[name].path,
                         f"more than {MOST_STATES} combinations",
-                        "a space whose conditions can be enumerated",
-                        "let them depend on parameters with fewer values",
+                        hint="let conditions depend on parameters with fewer values",
+                        problem=f"the space's conditions have more than {MOST_STATES} "
+                        "combinations, too many to visit",
                     )
             layers.append(list(following.values()))
         return layers

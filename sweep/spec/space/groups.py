@@ -58,9 +58,9 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> li
             raise source.refuse(entry.path, entry.name, hint=hint, problem=problem)
         by_name[entry.name] = entry
         if len(by_name) > MOST_PARAMETERS:
-            raise source.refuse(
-                (), f"more than {MOST_PARAMETERS} parameters", f"at most {MOST_PARAMETERS}"
-            )
+            found = f"more than {MOST_PARAMETERS} parameters"
+            allowed = f"at most {MOST_PARAMETERS}"
+            raise source.refuse((), found, allowed, problem=f"the space has {found}")
     return list(by_name.values())
 
 
@@ -87,7 +87,8 @@ class _Walk:
         valid.
         """
         if len(path) > _DEEPEST:
-            raise self.source.refuse(path[:4], "…", f"at most {_DEEPEST} groups inside each other")
+            deep = f"groups are nested too deeply here: at most {_DEEPEST} are allowed"
+            raise self.source.refuse(path[:4], "…", problem=deep)
         for part, item in raw.items():
             inner_path = (*path, str(part))
             name = self._name(prefix, part, inner_path)
@@ -130,7 +131,8 @@ class _Walk:
                 )
         members: Mapping[str, Any] = item["parameters"]
         if not members:
-            raise self.source.refuse((*path, "parameters"), {}, "at least one parameter")
+            hint, problem = "write a parameter in it, or remove it", "the group is empty"
+            raise self.source.refuse((*path, "parameters"), {}, hint=hint, problem=problem)
         return members
 
     def _name(self, prefix: str, part: object, path: KeyPath) -> str:

@@ -153,9 +153,10 @@ def _check_value(space: Space, name: str, value: Any, path: KeyPath, source: Sou
     """Raise BadSpace if a given parameter is not searched, or its value is not in its domain."""
     if name not in space.searched:
         fixed = name in space.parameters
-        hint = "it is not searched" if fixed else nearest(name, space.searched)
+        hint = "remove it" if fixed else nearest(name, space.searched)
         known = ", ".join(space.searched[:20])
-        raise source.refuse(path, name, f"a searched parameter: {known}", hint)
+        problem = f"{name} is fixed in the space" if fixed else f"there is no parameter {name}"
+        raise source.refuse(path, name, f"one of {known}", hint, problem)
     domain = space.domain_of(name)
     if not domain.contains(value):
         raise source.refuse(

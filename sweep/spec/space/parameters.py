@@ -151,11 +151,14 @@ def _read_comparison(parent: str, sign: str, bound: Any, path: KeyPath, source: 
     The bound must be a number, except for ``==`` and ``!=``.
     """
     if sign not in SIGNS:
-        raise source.refuse((*path, sign), sign, f"one of {' '.join(SIGNS)}", nearest(sign, SIGNS))
+        problem = f"{shorten(sign)} is not a comparison"
+        allowed, hint = f"one of {' '.join(SIGNS)}", nearest(sign, SIGNS)
+        raise source.refuse((*path, sign), sign, allowed, hint, problem)
     number = isinstance(bound, int | float) and not isinstance(bound, bool)
     if sign not in ("==", "!=") and not number:
-        hint = f"{shorten(bound)} has no order; == and != compare any values"
-        raise source.refuse((*path, sign), bound, "a number", hint)
+        problem = f"{shorten(bound)} has no order, so it cannot be compared by {sign}"
+        hint = "write a number, or compare with == or !="
+        raise source.refuse((*path, sign), bound, hint=hint, problem=problem)
     return Compared(parent, sign, bound)
 
 

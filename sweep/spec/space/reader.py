@@ -135,13 +135,16 @@ def _kind_error(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exc
     """Return the error that a mapping has none, or several, of the keywords of a kind."""
     allowed = f"exactly one of {', '.join(_READERS)}"
     if kinds:
-        return source.refuse((), " and ".join(kinds), allowed)
+        together = " and ".join(kinds)
+        return source.refuse((), together, allowed, problem=f"{together} exclude each other")
     strange = next((word for word in raw if word != "when"), None)
     if strange is None:
-        return source.refuse((), dict(raw), allowed, "a fixed mapping belongs in config")
+        hint, problem = "a fixed mapping belongs in config", "the kind of the parameter is missing"
+        return source.refuse((), dict(raw), allowed, hint, problem)
     known = (aliases.WORDS[word] for word in raw if word in aliases.WORDS)
     hint = next(known, "") or nearest(strange, _READERS) or "a fixed mapping belongs in config"
-    return source.refuse((strange,), strange, allowed, hint)
+    problem = f"{shorten(strange)} is not a kind of parameter"
+    return source.refuse((strange,), strange, allowed, hint, problem)
 
 
 def _check_companion(word: str, kind: str, source: Source) -> None:
@@ -152,9 +155,10 @@ def _check_companion(word: str, kind: str, source: Source) -> None:
     hint = nearest(word, ("when", *companions))
     kinds = [other for other, words in COMPANIONS.items() if word in words]
     if kinds:
-        hint = f"{word} may stand next to {', '.join(kinds)} only"
-    allowed = f"next to {kind} only {', '.join(('when', *companions))}"
-    raise source.refuse((word,), word, allowed, hint)
+        hint = f"{word} can be used with {', '.join(kinds)}"
+    allowed = f"only {', '.join(('when', *companions))}"
+    problem = f"{shorten(word)} cannot be used next to {kind}"
+    raise source.refuse((word,), word, allowed, hint, problem)
 
 
 # ---- numbers: bounds, steps, means and deviations -----------------------------------------------
@@ -235,10 +239,12 @@ def _pair(reading: Reading, allowed: str) -> tuple[Any, Any]:
 def _check_order(reading: Reading, path: tuple[str], low: Any, high: Any) -> None:
     """Raise BadSpace unless low < high; `path` is the place of the two bounds."""
     if low > high:
-        raise reading.refuse_at(path, [low, high], "low < high", f"write [{high}, {low}]")
+        problem, hint = f"{low} is more than {high}", f"write [{high}, {low}]"
+        raise reading.refuse_at(path, [low, high], hint=hint, problem=problem)
     if low == high:
         hint = f"write it as a fixed value, {reading.name}: {low}"
-        raise reading.refuse_at(path, [low, high], "low < high", hint)
+        problem = f"both bounds are {low}"
+        raise reading.refuse_at(path, [low, high], hint=hint, problem=problem)
 
 
 def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
@@ -348,8 +354,11 @@ def _values(reading: Reading) -> tuple[Any, ...]:
         require_plain_data(value, reading.paths.get(path, path), reading.source)
         first = seen.setdefault(equality_key(value), index)
         if first != index:
-            hint = f"it equals {shorten(values[first])}, value {first}; write each value once"
-            raise reading.refuse(value, allowed, hint, index)
+            hint = "write each value once"
+            shown, other = shorten(value), shorten(values[first])
+            problem = f"{shown} equals {other}, value {first} of the list"
+            problem = f"{shown} is there twice" if shown == other else problem
+            raise reading.refuse_at(path, value, hint=hint, problem=problem)
     return tuple(values)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweep.core.errors import KeyPath, Source
-from trainables.errors import nearest
+from trainables.errors import nearest, shorten
 
 #: Keywords that mark a parameter as W&B's; ``value`` and ``parameters`` exist in both.
 WORDS = frozenset(("min", "max", "distribution", "values", "mu", "sigma", "q"))
@@ -63,11 +63,13 @@ def translate(
     allowed = ("distribution", *words, "when")
     for word in raw:
         if word not in allowed:
-            expected = f"with distribution {distribution} only {', '.join(allowed)}"
-            raise source.refuse((word,), word, expected, nearest(word, allowed))
+            problem = f"{shorten(word)} cannot be used with distribution {distribution}"
+            expected = f"only {', '.join(allowed)}"
+            raise source.refuse((word,), word, expected, nearest(word, allowed), problem)
     for word in words:
         if word not in raw and word not in OPTIONAL:
-            raise source.refuse((), dict(raw), f"{word} next to distribution {distribution}")
+            problem = f"{word} is missing, which distribution {distribution} needs"
+            raise source.refuse((), dict(raw), hint="add it", problem=problem)
     kind, value = _kind_and_value(distribution, raw, source)
     ours: dict[str, Any] = {kind: value}
     paths: dict[KeyPath, KeyPath] = {}
@@ -94,11 +96,13 @@ def _distribution(raw: Mapping[str, Any], source: Source) -> str:
             return named
         hint = _INSTEAD.get(str(named)) or nearest(named, DISTRIBUTIONS)
         allowed = f"one of {', '.join(DISTRIBUTIONS)}"
-        raise source.refuse(("distribution",), named, allowed, hint)
+        problem = f"there is no distribution {shorten(named)}"
+        raise source.refuse(("distribution",), named, allowed, hint, problem)
     for word in raw:
         if word not in _COMPANIONS:
             hint = nearest(word, _COMPANIONS)
-            raise source.refuse((word,), word, "words of one kind: ours or W&B's", hint)
+            problem = f"{shorten(word)} is not a word of W&B's, as the others here are"
+            raise source.refuse((word,), word, hint=hint, problem=problem)
     if "values" in raw:
         return "categorical"
     if "mu" in raw or "sigma" in raw:
@@ -157,6 +161,6 @@ def _check_exponents(raw: Mapping[str, Any], bounds: list[float], source: Source
         raise source.refuse(
             ("distribution",),
             "log_uniform",
-            f"exponents of e as min and max; these would mean {low} to {high}",
-            f"write log_uniform_values if you mean {raw['min']} to {raw['max']}",
+            hint=f"write log_uniform_values if you mean {raw['min']} to {raw['max']}",
+            problem=f"min and max of log_uniform are exponents of e, here {low} to {high}",
         )

@@ -323,8 +323,8 @@ def test_best_trains_under_test_seeds_and_then_shows_them_again_for_nothing(here
         (["--test-seeds", "1"], ["--test-seeds", "1", "2<=x"]),
         (["--test-seeds", "many"], ["--test-seeds", "many"]),
         (["--test-seeds", "3", "--top", "0"], ["--top", "0"]),
-        (["--top", "3"], ["--top", "3", "--test-seeds"]),
-        (["--jobs", "3"], ["--jobs", "3", "--test-seeds"]),
+        (["--top", "3"], ["--top: has no effect", "--test-seeds"]),
+        (["--jobs", "3"], ["--jobs: has no effect", "--test-seeds"]),
     ],
 )
 def test_options_that_cannot_work_are_refused(

@@ -50,7 +50,9 @@ def test_children_inherit_them_and_change_the_others(name: str, synch: bool) -> 
 @pytest.mark.usefixtures("fixed")
 def test_who_asks_for_their_mutation_is_refused_in_one_line(name: str) -> None:
     asked = with_scheduler(name=name, hyperparam_mutations=["x", "workers"])
-    with pytest.raises(BadConfig, match=r"'workers' is not allowed.*parameters .*: x;") as refusal:
+    with pytest.raises(
+        BadConfig, match=r"children cannot change workers, .*; expected some of x$"
+    ) as refusal:
         simulate({**asked, "space": SPACE}, curve)
     assert "\n" not in str(refusal.value)
 
@@ -75,7 +77,9 @@ def test_a_population_of_trainers_may_not_change_how_they_collect() -> None:
     }
     changes = {"name": "pbt", "perturbation_interval": 2, "hyperparam_mutations": ["num_workers"]}
     text = "\n".join(f"{key}: {value}" for key, value in {**spec, "scheduler": changes}.items())
-    with pytest.raises(BadConfig, match=r"'num_workers' is not allowed; .* change: lr;"):
+    with pytest.raises(
+        BadConfig, match=r"children cannot change num_workers, .*; expected some of lr$"
+    ):
         resolving.resolve(specs.parse(text, "test.yaml"), ())
 
 
@@ -125,10 +129,10 @@ def test_a_schedule_that_changes_one_is_refused() -> None:
     ]
     scheduler = {"name": "pbt_replay", "schedule": steps}
     spec = {**SPEC, "space": SPACE, "trials": 1, "scheduler": scheduler}
-    with pytest.raises(UsageError, match=r"workers: \[1, 2\] is not allowed; expected one value"):
+    with pytest.raises(UsageError, match=r"workers: workers cannot change or begin"):
         simulate(spec, curve)
     del steps[0]["settings"]["workers"]  # it would be proposed
-    with pytest.raises(UsageError, match=r"workers: \[2\] is not allowed; .* given in the first"):
+    with pytest.raises(UsageError, match=r"workers: workers cannot .*; the steps have \[2\]"):
         simulate(spec, curve)
 
 
@@ -143,7 +147,7 @@ def test_a_clone_from_a_checkpoint_has_them_as_its_parent() -> None:
     proposer = Proposer(made, build("random"), (), dict, frozenset({"workers"}))
     parent = history.trials[0]
     other = {"workers": (parent.searched["workers"] + 1) % 3}
-    with pytest.raises(BadConfig, match=r"--set workers: .* as trial 0 has it; its checkpoint"):
+    with pytest.raises(BadConfig, match="--set workers: workers cannot be changed from 1"):
         proposer.clone(history, parent, other, from_checkpoint=True)
     assert (
         proposer.clone(history, parent, other, from_checkpoint=False).searched["workers"]

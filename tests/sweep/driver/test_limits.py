@@ -279,7 +279,7 @@ def test_a_trial_whose_time_is_over_in_an_endless_iteration_is_stopped(tmp_path:
 
 def test_a_limit_that_needs_a_process_of_its_own_is_refused_without_one(tmp_path: Path) -> None:
     folder = make(tmp_path, "Hangs", limits={"no_progress_s": 4.0})
-    with pytest.raises(UsageError, match=r"remove limits\.no_progress_s, or use --pool loky"):
+    with pytest.raises(UsageError, match=r"use --pool loky, or remove limits\.no_progress_s"):
         sweeps.run(folder)
 
 

@@ -128,7 +128,7 @@ def test_a_suggestion_gets_the_value_of_a_grid_that_belongs_to_the_space_with_it
     ("settings", "message"),
     [
         ({"x": 2.0}, "suggest: x: 2.0 is not allowed; expected 0.0 to 1.0"),
-        ({"y": 0.5}, "suggest: y: 'y' is not allowed; expected a searched parameter: x, n"),
+        ({"y": 0.5}, "suggest: y: there is no parameter y; expected one of x, n"),
         ({"x": 0.9, "n": 5}, "no point with"),
         ({"x": "high"}, "suggest: x: 'high' is not allowed"),
         ({}, "suggest: no settings; give at least one, such as lr=0.001"),

@@ -249,7 +249,7 @@ def drawn(renderable: Any) -> str:
 
 def test_a_model_of_a_front_is_exported_by_its_trials_number(swept: Folder, tmp_path: Path) -> None:
     front = ", ".join(map(str, numbers(sweeps.history(swept).front())))
-    with pytest.raises(BadConfig, match=f"the front: {front}"):
+    with pytest.raises(BadConfig, match=f"the front by its number: {front}"):
         export.export_model(swept, Choice(), ["onnx"], tmp_path / "out")
 
 

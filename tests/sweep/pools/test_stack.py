@@ -380,7 +380,7 @@ def test_what_lanes_have_learnt_is_exported(straight: Folder, runner: Runner) ->
     [
         ("env: CartPole-v1", "env: LunarLander-v3", "config.env"),
         ("log_sys_usage: false", "monitor: true", "config.monitor"),
-        ("trainable: ppo", "trainable: a2c", "trainable: 'a2c' is not allowed"),
+        ("trainable: ppo", "trainable: a2c", "trainable: a2c cannot train in lanes"),
     ],
 )
 def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
@@ -412,8 +412,8 @@ def test_everything_that_cannot_be_a_lane_is_said_at_once_after_misspelt_keys(
     code, said = runner.run(spec=spec.replace("  MORE\n", ""))
     assert code == 2
     *_, monitor, optimizer = said.splitlines()
-    assert f"space.yaml:{line - 1}: config.monitor: True is not allowed; expected False" in monitor
-    assert f"space.yaml:{line}: config.optimizer.name: 'sgd'" in optimizer
+    assert f"space.yaml:{line - 1}: config.monitor: true cannot be used with trials" in monitor
+    assert f"space.yaml:{line}: config.optimizer.name: sgd cannot be used" in optimizer
     assert not (runner.root / "sweeps").exists()
 
 
@@ -428,7 +428,7 @@ def test_everything_that_cannot_be_a_lane_is_said_at_once_after_misspelt_keys(
         ("acrobot_dqn", ""),
         ("acrobot_ppo", ""),
         ("cartpole_http_ppo", "config.external_timeout_s: 600.0"),
-        ("lunarlander_ppo", "config.env: 'LunarLander-v3'"),
+        ("lunarlander_ppo", "config.env: LunarLander-v3"),
     ],
 )
 def test_a_shipped_space_trains_in_lanes_or_lines_name_the_keys(space: str, refused: str) -> None:
@@ -439,7 +439,7 @@ def test_a_shipped_space_trains_in_lanes_or_lines_name_the_keys(space: str, refu
     with pytest.raises(BadConfig) as error:
         prepare.check_lanes(resolved)
     assert refused in str(error.value)
-    assert all("with lanes" in line for line in str(error.value).splitlines())
+    assert all("in lanes" in line for line in str(error.value).splitlines())
 
 
 def test_the_space_for_lanes_has_many_trials_and_one_program() -> None:

@@ -210,7 +210,9 @@ def test_the_last_bracket_of_a_space_without_further_points_is_halved() -> None:
 
 
 def test_a_rung_above_the_stop_is_refused() -> None:
-    with pytest.raises(BadConfig, match=r"scheduler\.max_t: 27.* at most stop\.training_iteration"):
+    with pytest.raises(
+        BadConfig, match=r"scheduler\.max_t: 27 is more than stop\.training_iteration"
+    ):
         hyperband.Scheduler(RungOptions(max_t=27), SchedulerContext({"training_iteration": 9}))
 
 

@@ -265,7 +265,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (with_scheduler(perturbation_interval=12), "less than stop.training_iteration, 12"),
     (with_scheduler(perturbation_interval=0.5), "at least 1"),
     (with_scheduler(quantile_fraction=0.6), "less than or equal to 0.5"),
-    (with_scheduler(hyperparam_mutations=["y"]), "searched parameters: x"),
+    (
+        with_scheduler(hyperparam_mutations=["y"]),
+        "'y' is not a searched parameter; expected some of x",
+    ),
     ({**SPEC, "space": {"x": 0.5}}, "no parameter is searched"),
     ({**SPEC, "scheduler": {"name": "pbt"}}, "perturbation_interval: is missing"),
 ]

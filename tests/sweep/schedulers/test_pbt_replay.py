@@ -164,10 +164,13 @@ def test_a_lineage_of_no_trial_is_refused(
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    (replay(STEPS, trials=2), "trials: 2 is not allowed; expected 1"),
-    (replay(STEPS[1:]), "the first from 0"),
-    (replay([*STEPS, STEPS[1]]), "in the order of their beginning"),
-    (replay([{"from": 0, "settings": {"y": 1}}]), "searched parameters: x"),
+    (replay(STEPS, trials=2), "trials: 2 is more than 1"),
+    (replay(STEPS[1:]), "let the first step start at 0"),
+    (replay([*STEPS, STEPS[1]]), "not in the order in which they start"),
+    (
+        replay([{"from": 0, "settings": {"y": 1}}]),
+        "'y' is not a searched parameter; expected some of x",
+    ),
     (replay([{"from": 0, "settings": {"x": 7.0}}]), "0.1 to 1.0, both included"),
     (
         {**replay(STEPS), "forbid": [{"x": [0.7]}]},
@@ -197,7 +200,7 @@ def test_a_sweep_replays_what_the_file_said_when_it_was_created(tmp_path: Path) 
 def test_a_file_that_counts_otherwise_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "schedule.yaml"
     file.write_text("time_attr: timesteps_total\nschedule: [{from: 0, settings: {x: 0.5}}]\n")
-    with pytest.raises(UsageError, match="timesteps_total, in which"):
+    with pytest.raises(UsageError, match="counts in timesteps_total, not in"):
         simulate(replay(str(file)), curve)
 
 

@@ -242,19 +242,31 @@ HALVING = {"name": "optuna", "pruner": "SuccessiveHalvingPruner", "min_resource"
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": "optuna", "pruner": "MedianPrunner"}, "did you mean 'MedianPruner'"),
     ({"name": "optuna", "pruner": "PatientPruner"}, "use scheduler: patient"),
-    ({"name": "optuna", "pruner": "MedianPruner", "n_trials": 3}, "arguments of optuna's Median"),
+    (
+        {"name": "optuna", "pruner": "MedianPruner", "n_trials": 3},
+        "optuna's MedianPruner cannot be made",
+    ),
     ({"name": "optuna", "pruner": "SuccessiveHalvingPruner"}, "is not guessed from the first"),
     ({**HYPERBAND, "min_resource": 0}, "scheduler.min_resource: 0 is not allowed; expected a wh"),
     ({**HYPERBAND, "reduction_factor": 1}, "scheduler.reduction_factor: 1 is not"),
     ({**HYPERBAND, "reduction_factor": "2"}, "scheduler.reduction_factor: '2' is not"),
-    ({**HYPERBAND, "min_resource": 13}, "scheduler.max_resource: 12 .* at least min_resource, 13"),
+    (
+        {**HYPERBAND, "min_resource": 13},
+        "scheduler.max_resource: 12 is less than min_resource, which is 13",
+    ),
     ({**HALVING, "reduction_factor": 2.5}, "a whole number, at least 2"),
     ({**HALVING, "min_resource": True}, "scheduler.min_resource: True is not"),
-    ({"name": "optuna", "pruner": "MedianPruner", "n_startup_trials": "x"}, "of optuna's Median"),
-    ({"name": "optuna", "pruner": "MedianPruner", "n_startup_trials": None}, "of optuna's Median"),
-    ({"name": "threshold"}, "give lower, upper or both"),
-    ({"name": "threshold", "lower": 2.0, "upper": 1.0}, "at most scheduler.upper, 1"),
-    ({"name": "median", "interval": 12}, "less than stop.training_iteration, 12"),
+    (
+        {"name": "optuna", "pruner": "MedianPruner", "n_startup_trials": "x"},
+        "optuna's MedianPruner cannot be made",
+    ),
+    (
+        {"name": "optuna", "pruner": "MedianPruner", "n_startup_trials": None},
+        "optuna's MedianPruner cannot be made",
+    ),
+    ({"name": "threshold"}, "set lower, upper or both"),
+    ({"name": "threshold", "lower": 2.0, "upper": 1.0}, "2 is more than scheduler.upper, 1"),
+    ({"name": "median", "interval": 12}, "12 is not less than stop.training_iteration, 12"),
     ({"name": "median", "interval": 0}, "greater than or equal to 1"),
     ({"name": "patient", "wrapped": {"pruner": "Nope"}}, "scheduler.wrapped.pruner"),
     (

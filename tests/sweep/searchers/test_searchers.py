@@ -358,8 +358,13 @@ searcher: {searcher}
     [
         ("grid", "{loguniform: [1.0e-3, 0.9]}", "test.yaml:7: space.lr", "write {choice: [...]}"),
         ("brute_force", "{uniform: [0, 1]}", "test.yaml:7: space.lr", "searcher: qmc"),
-        ("grid", "{randint: [0, 1000000]}", "test.yaml:6: space", "at most 1000000 points"),
-        ("cmaes", "{choice: [0.1, 0.2]}", "test.yaml:6: space", "searcher: tpe models choices"),
+        ("grid", "{randint: [0, 1000000]}", "test.yaml:6: space", "expected at most 1000000"),
+        (
+            "cmaes",
+            "{choice: [0.1, 0.2]}",
+            "test.yaml:6: space",
+            "searcher: tpe, which models choices",
+        ),
         ("{name: tpe, group: true, multivariate: false}", "0.1", "searcher.group", "multivariate"),
         ("{name: grid, points: 3}", "0.1", "searcher.points", "shuffle"),
         ("{name: qmc, sequence: sobl}", "0.1", "searcher.sequence", "did you mean 'sobol'"),

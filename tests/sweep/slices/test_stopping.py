@@ -166,7 +166,7 @@ def test_a_sweep_whose_trials_nothing_ends_warns_before_it_begins(
         ("{plateau: {}}", "stop.plateau.patience: is missing"),
         ("{plateau: {patience: 3, patient: 1}}", "stop.plateau.patient: 'patient' is not a known"),
         ("{plateau: 3.5, loss: x}", "stop.loss: 'x' is not allowed"),
-        ("{plateau.patience: 3}", "sets it whole"),
+        ("{plateau.patience: 3}", "set it as a whole"),
         ("{1: 2}", "the key 1 is not text"),
         ("{a//b: 2}", "expected a path into the results"),
     ],

@@ -134,8 +134,11 @@ def test_a_restored_trial_is_the_uninterrupted_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"input": "sampler"}, r"input: 'sampler' .* expected files alone with bc"),
-        ({"model": {"use_lstm": True}}, r"model\.use_lstm: True .* expected false with bc"),
+        ({"input": "sampler"}, "input: bc learns from files alone, .* but input is sampler"),
+        (
+            {"model": {"use_lstm": True}},
+            r"model\.use_lstm: true cannot be used with bc, .*; set it to false",
+        ),
     ],
 )
 def test_what_it_cannot_do_is_refused(config: dict[str, Any], said: str, tmp_path: Path) -> None:

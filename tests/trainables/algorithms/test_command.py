@@ -245,13 +245,13 @@ def test_what_a_program_leaves_behind_does_not_hold_up_what_it_printed_and_its_e
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"lr": 0.1}, "command: None is not allowed; expected a program"),
+    ({"lr": 0.1}, "command: is missing; set it to a program"),
     ({"command": []}, r"command: \(\) is not allowed"),
-    ({"command": "no-such-program --x"}, "command: 'no-such-program' is not allowed"),
+    ({"command": "no-such-program --x"}, "command: there is no program 'no-such-program'"),
     ({"command": [3]}, "command"),
     ({"command": "true", "settings": "stdn"}, "settings: 'stdn' .*did you mean 'stdin'"),
-    ({"command": "true", "pattern": "loss=(.*)"}, "a regular expression with named groups"),
-    ({"command": "true", "pattern": "(?P<x>"}, "a regular expression .*missing"),
+    ({"command": "true", "pattern": "loss=(.*)"}, "has no named groups"),
+    ({"command": "true", "pattern": "(?P<x>"}, "is not a regular expression: missing"),
 ]
 
 

@@ -202,10 +202,13 @@ def test_without_children_it_is_a2c_on_longer_fragments() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"sample_async": True, "num_workers": 1}, "sample_async: True.*false with IMPALA"),
-        ({"num_workers": 2, "data_parallel": True}, "data_parallel: True.*IMPALA does not learn"),
-        ({"c_bar": 2.0}, "c_bar: 2.0 is not allowed.*rho_bar: 1.0"),
-        ({"c_bar": None}, "c_bar: None is not allowed.*rho_bar: 1.0"),
+        ({"sample_async": True, "num_workers": 1}, "sample_async: true cannot be used with impala"),
+        (
+            {"num_workers": 2, "data_parallel": True},
+            "data_parallel: true cannot be used with IMPALA",
+        ),
+        ({"c_bar": 2.0}, "c_bar: 2.0 is more than rho_bar, which is 1.0"),
+        ({"c_bar": None}, r"c_bar: null \(no limit\) is more than rho_bar, which is 1.0"),
         ({"num_sgd_iter": 2}, "num_sgd_iter"),
     ],
 )

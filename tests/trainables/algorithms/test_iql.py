@@ -217,8 +217,11 @@ def test_its_estimates_stand_in_each_result(tmp_path: Path) -> None:
     [
         ({"expectile": 1.0}, "expectile: 1.0"),
         ({"exploration_config": {"random_timesteps": 3}}, "exploration_config"),
-        ({"learner": "fused"}, "learner: 'fused' is not allowed; expected auto or torch here; IQL"),
-        ({"model": {"use_lstm": True}}, "model.use_lstm: True"),
+        (
+            {"learner": "fused"},
+            "learner: fused cannot be used, because IQL knows its gradients by torch",
+        ),
+        ({"model": {"use_lstm": True}}, "model.use_lstm: true"),
         (
             {
                 "env": "tests.support.environments:OfSpaces",

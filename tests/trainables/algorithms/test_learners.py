@@ -77,7 +77,9 @@ def test_a_trainer_says_why_it_learns_in_torch(caplog: pytest.LogCaptureFixture)
 
 def test_fused_is_refused_where_it_cannot_be() -> None:
     for check in (PPO, PPO.check_config):
-        with pytest.raises(ConfigError, match=r"learner: 'fused' is not allowed.*use_lstm is true"):
+        with pytest.raises(
+            ConfigError, match=r"learner: fused cannot be used, because .*use_lstm is true"
+        ):
             check({**PLAIN, **LSTM, "learner": "fused"})
 
 

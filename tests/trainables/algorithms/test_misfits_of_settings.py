@@ -30,12 +30,12 @@ NOISE = {"exploration_config": {"type": "ParameterNoise"}}
 MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]]] = {
     "real numbers for values of choices": (
         {"env": BOX},
-        {DQN: ("env", "Discrete actions for dqn", "ppo takes others")},
+        {DQN: ("env", "dqn needs Discrete ones", "train ppo")},
     ),
-    "choices for noise on numbers": ({"env": CHOICE}, {TD3: ("env", "real Box actions")}),
+    "choices for noise on numbers": ({"env": CHOICE}, {TD3: ("env", "float Box actions")}),
     "a memory without sequences": (
         {"model": {"use_lstm": True}},
-        dict.fromkeys(WITH_REPLAY, ("model.use_lstm: True", "sequences")),
+        dict.fromkeys(WITH_REPLAY, ("model.use_lstm: true", "sequences")),
     ),
     "convolutions of vectors": (
         {"model": {"conv_filters": [[8, 3, 1]]}},
@@ -53,21 +53,27 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
         {"buffer_size": 200, "learning_starts": 100, "replay_batch_size": 32, "n_step": 201},
         {DQN: ("n_step: 201", "buffer_size")},
     ),
-    "noise that is not there": ({"sigma0": 0.4}, {DQN: ("sigma0: 0.4", "noisy: true")}),
-    "the least of one value": ({"v_min": 0.0}, {DQN: ("v_min: 0.0", "num_atoms above 1")}),
-    "the most of one value": ({"v_max": 500.0}, {DQN: ("v_max: 500.0", "num_atoms above 1")}),
+    "noise that is not there": ({"sigma0": 0.4}, {DQN: ("sigma0: has no effect", "noisy: true")}),
+    "the least of one value": (
+        {"v_min": 0.0},
+        {DQN: ("v_min: has no effect", "num_atoms above 1")},
+    ),
+    "the most of one value": (
+        {"v_max": 500.0},
+        {DQN: ("v_max: has no effect", "num_atoms above 1")},
+    ),
     "a period of targets that follow": (
         {"target_network_update_freq": 500},
-        {DQN: ("target_network_update_freq: 500", "tau: null")}
+        {DQN: ("target_network_update_freq: has no effect", "tau: null")}
         | dict.fromkeys((SAC, TD3), ("target_network_update_freq: 500", "tau")),
     ),
     "shares by error where all are alike": (
         {"prioritized_replay_alpha": 0.5},
-        {DQN: ("prioritized_replay_alpha: 0.5", "prioritized_replay: true")},
+        {DQN: ("prioritized_replay_alpha: has no effect", "prioritized_replay: true")},
     ),
     "a growing weight where all are alike": (
         {"prioritized_replay_beta_annealing_timesteps": 1000},
-        {DQN: ("prioritized_replay_beta_annealing_timesteps: 1000", "prioritized_replay: true")},
+        {DQN: ("prioritized_replay_beta_annealing_timesteps: has no", "prioritized_replay: true")},
     ),
     "sequences without a memory": (
         {"model": {"max_seq_len": 20}},
@@ -79,7 +85,7 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
     ),
     "learning in ranks": (
         {"data_parallel": True, "num_workers": 2},
-        {cls: ("data_parallel: True", cls.__name__) for cls in ALL if cls is not PPO},
+        {cls: ("data_parallel: true", cls.__name__) for cls in ALL if cls is not PPO},
     ),
     "a minibatch larger than a batch": (
         {"sgd_minibatch_size": 4096, "train_batch_size": 64},
@@ -87,11 +93,11 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
     ),
     "advantages of one row that are normalised": (
         {"num_envs_per_worker": 1, "rollout_fragment_length": 1, "normalize_advantages": True},
-        dict.fromkeys(ON_POLICY, ("normalize_advantages: True", "train_batch_size")),
+        dict.fromkeys(ON_POLICY, ("normalize_advantages: true", "train_batch_size")),
     ),
     "action masks of numbers, or for numbers": (
         {"env": VAULT, "action_mask": "info"},
-        {cls: ("action_mask: 'info'", cls.__name__) for cls in (IQL, SAC, TD3)},
+        {cls: ("action_mask: info", cls.__name__) for cls in (IQL, SAC, TD3)},
     ),
     "noise of the state for choices": (
         {"env": CHOICE, **GSDE},
@@ -100,8 +106,8 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
     ),
     "noise of the state with a memory": (
         {"env": BOX, **GSDE, "model": {"use_lstm": True}},
-        dict.fromkeys((PPO, A2C), ("model.use_lstm: True", "StateDependentNoise"))
-        | {SAC: ("model.use_lstm: True", "SAC")},
+        dict.fromkeys((PPO, A2C), ("model.use_lstm: true", "StateDependentNoise"))
+        | {SAC: ("model.use_lstm: true", "SAC")},
     ),
     "noise that goes on, in environments that do not wait": (
         {**NOISE, **POLLED},
@@ -109,15 +115,15 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
     ),
     "a linear schedule without a length": (
         {"lr_schedule": "linear"},
-        dict.fromkeys(ALL, ("schedule_timesteps", "linear lr_schedule")),
+        dict.fromkeys(ALL, ("schedule_timesteps", "lr_schedule: linear")),
     ),
     "environments that do not wait, in this process": (
         {"remote_env_batch_wait_ms": 5.0},
-        dict.fromkeys(ALL, ("remote_env_batch_wait_ms: 5.0", "remote_worker_envs")),
+        dict.fromkeys(ALL, ("remote_env_batch_wait_ms: has no effect", "remote_worker_envs")),
     ),
     "a limit of time without a process": (
         {"env_step_timeout_s": 5.0},
-        dict.fromkeys(ALL, ("env_step_timeout_s: 5.0", "remote_worker_envs")),
+        dict.fromkeys(ALL, ("env_step_timeout_s: has no effect", "remote_worker_envs")),
     ),
     "a horizon beyond the environment's": (
         {"horizon": 100_000},
@@ -125,14 +131,14 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
     ),
     "a soft horizon without one": (
         {"env": "tests.support.environments:Counting", "soft_horizon": True},
-        {cls: ("soft_horizon: True", "horizon") for cls in ALL if cls is not TD3},
+        {cls: ("soft_horizon: true", "horizon") for cls in ALL if cls is not TD3},
     ),
     "a filter of one thread in two": (
         {"sample_async": True, "observation_filter": "MeanStdFilter"},
         {
             cls: ("sample_async",)
             if cls is IMPALA
-            else ("observation_filter: 'MeanStdFilter'", "sample_async")
+            else ("observation_filter: MeanStdFilter", "sample_async")
             for cls in ALL
         },
     ),

@@ -118,7 +118,9 @@ def test_K1_a_phase_without_a_function_is_none_and_costs_nothing() -> None:
     trainer.train()
     trainer.stop()
     assert told == [1]
-    with pytest.raises(ConfigError, match=r"callbacks.on_epsiode_end: None .*on_episode_end"):
+    with pytest.raises(
+        ConfigError, match=r"callbacks.on_epsiode_end: is not a known .*on_episode_end"
+    ):
         make({"callbacks": {"on_epsiode_end": None}})
 
 

@@ -29,16 +29,16 @@ HERE = "tests.support.environments"
         ({"observation_filter": 3}, "observation_filter", ["'NoFilter', 'MeanStdFilter'"]),
         ({"env": "CartPole-v9"}, "env", ["did you mean 'CartPole-v1'"]),
         ({"env": 5}, "env", ["a registered id"]),
-        ({"env": "no.such.module:Env"}, "env", ["module that can be imported"]),
+        ({"env": "no.such.module:Env"}, "env", ["no module 'no.such.module'"]),
         ({"env": f"{HERE}:Countin"}, "env", ["did you mean 'Counting'"]),
         ({"env": f"{HERE}:not_an_environment"}, "env", ["gymnasium.Env", "int"]),
         ({"env": f"{HERE}:Worded"}, "env", ["Box, Discrete", "observation is a Text"]),
         ({"env_config": {"depth": 3}}, "env_config", ["TypeError", "depth"]),
-        ({"sgd_minibatch_size": 4096}, "sgd_minibatch_size", ["at most the 1024 rows"]),
+        ({"sgd_minibatch_size": 4096}, "sgd_minibatch_size", ["more than the 1024 rows"]),
         ({"lr_schedule": "linear"}, "schedule_timesteps", ["stop.timesteps_total"]),
         ({"evaluation_config": {"explor": True}}, "evaluation_config.explor", ["'explore'"]),
         ({"env": "Pendulum-v1", "native_vector_env": True}, "native_vector_env", ["false"]),
-        ({"horizon": 501}, "horizon", ["at most 500", "max_episode_steps"]),
+        ({"horizon": 501}, "horizon", ["limit of 500 steps", "max_episode_steps"]),
         ({"eager": True}, "eager", ["torch"]),
         ({"lambda": 0.9}, "lambda", ["lambda_"]),
     ],
@@ -101,7 +101,7 @@ def test_an_evaluation_environment_that_cannot_be_made_is_refused_by_its_place()
 
 @pytest.mark.parametrize("path", [":X", ".rel:X"])
 def test_a_path_that_cannot_be_imported_is_a_config_error(path: str) -> None:
-    with pytest.raises(ConfigError, match="a module that can be imported"):
+    with pytest.raises(ConfigError, match="cannot be loaded"):
         PPO.check_config({"env": path})
 
 

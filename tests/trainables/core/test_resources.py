@@ -143,7 +143,7 @@ assert torch.get_num_interop_threads() == 3
 try:
     PPO(threads(4))
 except ConfigError as error:
-    assert "3 in this process" in str(error), error
+    assert "3 threads in this process" in str(error), error
 else:
     raise SystemExit("accepted")
 """

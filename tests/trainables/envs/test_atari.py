@@ -107,8 +107,14 @@ def test_W7_K2_small_frames_are_learnt_from_and_evaluated() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"env": "CartPole-v1", "model": {"dim": 42}}, "model.dim: 42.*is not an Atari game"),
-        ({"env": "CartPole-v1", "model": {"framestack": 1}}, "model.framestack: 1.*not an Atari"),
+        (
+            {"env": "CartPole-v1", "model": {"dim": 42}},
+            "model.dim: has no effect, .* is not an Atari game",
+        ),
+        (
+            {"env": "CartPole-v1", "model": {"framestack": 1}},
+            "model.framestack: has no effect, .* not an Atari",
+        ),
         ({"preprocessor_pref": "rllib", "model": {"dim": 42}}, "model.dim"),
         ({"no_framestack": True, "model": {"framestack": 2}}, "no_framestack is true"),
         ({"model": {"framestack": 2, "use_lstm": True}}, "as it is with model.use_lstm"),

@@ -362,7 +362,7 @@ def test_a_checkpoint_whose_actions_were_not_spread_is_refused_where_they_are(
     path = trainer.save(tmp_path)
     trainer.stop()
     other = make({"env": WIDE})
-    with pytest.raises(ConfigError, match=r"normalize_actions: True .*as in the checkpoint"):
+    with pytest.raises(ConfigError, match=r"normalize_actions: true differs from the checkpoint's"):
         other.restore(path)
     other.stop()
 
@@ -371,7 +371,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nobody": ({"connectors": ["Stack"]}, "FrameStack or package.module:Name"),
     "one frame": ({"connectors": [{"FrameStack": {"frames": 1}}]}, "at least 2"),
     "no connector": ({"connectors": [f"{HERE}:nothing"]}, "made a int"),
-    "another shape": ({"connectors": [f"{HERE}:Longer"]}, r"\(1, 4\).*says \(2,\)"),
+    "another shape": ({"connectors": [f"{HERE}:Longer"]}, r"\(1, 4\).*expected \(1, 2\)"),
     "an error": ({"connectors": [f"{HERE}:Raising"]}, "RuntimeError: no such row"),
     "masks": (
         {"connectors": ["FrameStack"], "action_mask": "info"},
@@ -417,6 +417,6 @@ def test_a_checkpoint_goes_on_with_its_own_list(tmp_path: Path) -> None:
     trainer.stop()
     for changed in ({"normalize_actions": True}, {"connectors": [f"{HERE}:Mirrored"]}):
         other = make({**WORLD, **changed})
-        with pytest.raises(ConfigError, match="as in the checkpoint"):
+        with pytest.raises(ConfigError, match="differs from the checkpoint's"):
             other.restore(path)
         other.stop()

@@ -130,7 +130,9 @@ def test_what_breaks_a_space_is_named_by_who_broke_it(
 
 def test_agents_observations_are_not_flattened_where_that_is_off() -> None:
     agents = {"env": "tests.support.agents:Targets", "multiagent": {"policies": {"shared": None}}}
-    with pytest.raises(ConfigError, match=r"preprocessor_pref.*agent left: .*raw Discrete"):
+    with pytest.raises(
+        ConfigError, match=r"preprocessor_pref: agent left: null cannot be used with Discrete"
+    ):
         make({**PLAIN, **agents, "preprocessor_pref": None})
 
 

@@ -87,7 +87,9 @@ def test_it_is_at_level_d_without_a_measurement_and_no_better_one_is_promised() 
     for asked in ("auto", "C"):
         made, level = resolve(POOL.model_copy(update={"env_level": asked}), measured=measured)
         assert (made.env_level, level) == ("C", "D")
-    with pytest.raises(ConfigError, match=r"env_level: .*auto, or C.*EnvPool"):
+    with pytest.raises(
+        ConfigError, match=r"env_level: A cannot be used .*EnvPool.*; set it to auto or C"
+    ):
         resolve(POOL.model_copy(update={"env_level": "A"}), measured=measured)
 
 

@@ -531,8 +531,8 @@ def test_a_port_that_is_taken_is_an_error_and_of_several_the_next_one_is() -> No
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({}, "spaces_of, or observation_space and action_space"),
-        ({"observation_space": {"box": [3]}}, "spaces_of, or observation_space"),
+        ({}, "set spaces_of, such as CartPole-v1, or both"),
+        ({"observation_space": {"box": [3]}}, "set spaces_of, such as CartPole-v1, or both"),
         ({**SPACES, "action_space": {"discreet": 2}}, "is not a space"),
         ({**SPACES, "port": 70_000}, "port"),
         ({**SPACES, "prot": 1}, "port"),

@@ -138,7 +138,7 @@ def test_images_get_the_network_that_suits_their_size(
 @pytest.mark.parametrize(
     ("observation", "filters", "words"),
     [
-        ("image", [[16, 13, 1]], r"leave something of 12 x 10 pixels"),
+        ("image", [[16, 13, 1]], r"leaves nothing of images of 12 x 10 pixels"),
         ("box", [[16, 3, 1]], r"not images"),
     ],
 )
@@ -154,7 +154,7 @@ def test_convolutions_that_do_not_fit_are_refused(
 def test_an_image_too_large_for_a_known_network_is_refused_with_its_size() -> None:
     from trainables.policies.architecture import ModelConfig, architecture
 
-    with pytest.raises(ConfigError, match=r"at most 128 pixels.*\(210, 160, 3\).*conv_filters"):
+    with pytest.raises(ConfigError, match=r"images of 210 x 160 pixels .* at most 128; set it to"):
         architecture(ModelConfig(), (210, 160, 3))
 
 
@@ -395,7 +395,7 @@ def test_W11_with_preprocessing_off_a_box_stays_as_it_is() -> None:
 
 def test_an_observation_that_no_policy_reads_is_named_with_what_to_do() -> None:
     settings = {"env": f"{HERE}:Told"}
-    told = r"'Text\(.*expected Box.*observation\.mission is a Text.*env: package\.module:function"
+    told = r"observation\.mission is a Text.*expected Box.*env: package\.module:function"
     with pytest.raises(ConfigError, match=told):
         make({**ANY, **settings})
     unsupported = check.check(settings["env"])["unsupported"]
@@ -427,19 +427,19 @@ TWICE = spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Di
     [
         (
             spaces.Box(0, 5, (2,), np.int64),
-            r"are integers; .*use MultiDiscrete\(\[6, 6\]\) instead",
+            r"a Box of integers; .*use MultiDiscrete\(\[6, 6\]\) instead",
         ),
         (spaces.Box(-1, 1, (1,), np.int8), r"use MultiDiscrete\(\[3\], start=\[-1\]\) instead"),
         (spaces.Box(0, 255, (8, 8), np.uint8), "a float Box whose values it rounds"),
         (
             spaces.Dict({"say": spaces.Text(3)}),
-            "^env: action.say, .* cannot choose from; .*Wrapper",
+            "^env: action.say in its action space .* cannot choose from a Text; .*Wrapper",
         ),
         (
             spaces.Tuple((spaces.Discrete(2**25), spaces.Box(0, 1, (1,)))),
             "33554433 choices.*at most 1048576",
         ),
-        (TWICE, "two of them are action.a.b: use no dots in the keys of a Dict"),
+        (TWICE, "have the name action.a.b; use no dots in the keys of a Dict"),
     ],
 )
 def test_actions_that_no_policy_can_take_are_refused(space: spaces.Space[Any], words: str) -> None:
@@ -489,7 +489,7 @@ def test_T19_a_state_or_full_fetch_also_gives_state_and_fetches() -> None:
 def test_T19_a_policy_that_is_not_there_is_named() -> None:
     trainer = trainer_of()
     with pytest.raises(
-        ValueError, match=r"policy_id: 'other' is not allowed; expected one of default_policy"
+        ValueError, match=r"policy_id: there is no policy 'other'; expected one of default_policy"
     ):
         trainer.compute_action(observations()["box"].sample(), policy_id="other")
     trainer.stop()

@@ -189,7 +189,7 @@ def test_callbacks_that_follow_no_episode_fit_environments_that_restart_by_thems
 @pytest.mark.parametrize("phase", ["on_episode_end", "on_postprocess_traj"])
 def test_callbacks_that_follow_episodes_are_refused_before_anything_runs(phase: str) -> None:
     config = {"env": Unasked, "num_envs_per_worker": 3, "callbacks": {phase: print}}
-    said = rf"callbacks\.{phase}: .*absent with an environment that restarts by itself.*DISABLED"
+    said = rf"callbacks\.{phase}: cannot be used with this environment.*DISABLED"
     for refuses in (PPO.check_config, PPO):
         with pytest.raises(ConfigError, match=said):
             refuses(config)
@@ -219,7 +219,10 @@ def test_what_breaks_the_form_is_said_in_one_line(wrong: str, said: str) -> None
 
 
 def test_a_function_that_makes_one_needs_to_say_so() -> None:
-    with pytest.raises(ConfigError, match=r"native_vector_env.*expected true.*stepped together"):
+    with pytest.raises(
+        ConfigError,
+        match=r"native_vector_env: false cannot be used .*stepped together; set it to true",
+    ):
         ppo(made)
     trainer = ppo(made, native_vector_env=True)
     trainer.train()

@@ -301,7 +301,7 @@ def test_P17_an_end_of_the_environment_stays_one_under_a_soft_horizon() -> None:
 
 
 def test_P17_a_soft_horizon_needs_a_horizon() -> None:
-    with pytest.raises(ConfigError, match="finite horizon"):
+    with pytest.raises(ConfigError, match="horizon is not set"):
         PPO.check_config({"env": COUNTING, "soft_horizon": True})
     PPO.check_config({"env": "CartPole-v1", "soft_horizon": True})
 

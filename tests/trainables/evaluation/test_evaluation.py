@@ -284,15 +284,19 @@ def test_T15_a_restored_trainer_is_not_evaluated_at_the_start_again(tmp_path: Pa
 @pytest.mark.parametrize(
     ("config", "place", "words"),
     [
-        ({"lr": 0.1}, "evaluation_config.lr", "a key that evaluation reads; only training reads"),
+        (
+            {"lr": 0.1},
+            "evaluation_config.lr",
+            "has no effect in an evaluation: only training reads",
+        ),
         ({"explor": True}, "evaluation_config.explor", "did you mean 'explore'"),
-        ({"horizon": 501}, "evaluation_config.horizon", "at most 500"),
-        ({"env_step_timeout_s": 1.0}, "evaluation_config.env_step_timeout_s", "null without"),
+        ({"horizon": 501}, "evaluation_config.horizon", "the environment's own limit of 500"),
+        ({"env_step_timeout_s": 1.0}, "evaluation_config.env_step_timeout_s", "has no effect"),
         ({"callbacks": f"{CALLBACKS}:Diry"}, "evaluation_config.callbacks", "did you mean 'Diary'"),
         ({"batch_mode": "truncate_episodes"}, "evaluation_config.batch_mode", "complete_episodes"),
-        ({"fake_sampler": 0}, "evaluation_config.fake_sampler", "false, as in every evaluation"),
-        ({"env_level": "A"}, "evaluation_config.env_level", "a key that evaluation reads"),
-        ({"env_replay_limit": 5}, "evaluation_config.env_replay_limit", "evaluation reads"),
+        ({"fake_sampler": 0}, "evaluation_config.fake_sampler", "where it is always false"),
+        ({"env_level": "A"}, "evaluation_config.env_level", "has no effect"),
+        ({"env_replay_limit": 5}, "evaluation_config.env_replay_limit", "has no effect"),
         ({"explore": 1}, "evaluation_config.explore", "true or false"),
         ({"num_envs_per_worker": 0}, "evaluation_config.num_envs_per_worker", "greater than 0"),
         ({"env": "CartPole-v9"}, "evaluation_config.env", "did you mean 'CartPole-v1'"),
@@ -580,7 +584,7 @@ def test_K1_callbacks_that_evaluating_children_cannot_import_are_refused() -> No
         """Nor this one, and none needs to: no method of it is called there."""
 
     config = {"env": "CartPole-v1", "evaluation_num_workers": 1}
-    with pytest.raises(ConfigError, match="something that a child process can import") as caught:
+    with pytest.raises(ConfigError, match="child processes cannot import") as caught:
         PPO.check_config({**config, "callbacks": Local})
     assert caught.value.place == "callbacks"
     with pytest.raises(ConfigError) as caught:
@@ -746,7 +750,7 @@ def test_T15_what_evaluation_config_says_is_done(key: str) -> None:
 @pytest.mark.parametrize("key", READ_BY_CHILDREN)
 def test_T15_what_only_children_read_is_refused_without_them(key: str) -> None:
     value = default_config(Config)[key]
-    with pytest.raises(ConfigError, match="evaluation_num_workers above 0") as caught:
+    with pytest.raises(ConfigError, match="set evaluation_num_workers to 1 or more") as caught:
         PPO.check_config({"env": "CartPole-v1", "evaluation_config": {key: value}})
     assert caught.value.place == f"evaluation_config.{key}"
 
@@ -768,7 +772,8 @@ def test_T15_what_no_evaluation_reads_is_refused_with_the_reason(key: str) -> No
     with pytest.raises(ConfigError) as caught:
         PPO.check_config({"env": "CartPole-v1", "evaluation_config": {key: value}})
     assert caught.value.place == f"evaluation_config.{key}"
-    assert caught.value.hint == WHY_NOT.get(key, "only training reads it")
+    why = WHY_NOT.get(key, "only training reads it")
+    assert caught.value.problem == f"has no effect in an evaluation: {why}"
 
 
 def test_T15_each_key_that_a_rollout_worker_reads_has_been_decided_on() -> None:

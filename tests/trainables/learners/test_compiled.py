@@ -137,7 +137,7 @@ def test_without_the_kernel_a_trial_is_refused_in_one_line(
 ) -> None:
     state = make().save_checkpoint("")
     here(monkeypatch, None)
-    with pytest.raises(ConfigError, match=r"make kernels builds one.*--other-kernel") as refused:
+    with pytest.raises(ConfigError, match=r"build it with make kernels.*--other-kernel") as refused:
         PPO({**make().config, "learner": COMPILED}, CONTEXT)
     assert "\n" not in str(refused.value)
     other = make({"learner": "fused"})

@@ -183,5 +183,7 @@ def test_graphs_are_on_with_cuda_and_refused_without_a_gpu() -> None:
     trainer = made("ppo", "auto")
     assert trainer.graphs is None  # the device is none of CUDA
     trainer.stop()
-    with pytest.raises(ConfigError, match=r"graphs: 'on'.* expected auto or off with num_gpus: 0"):
+    with pytest.raises(
+        ConfigError, match=r"graphs: on cannot be used with num_gpus: 0.*; set it to auto or off"
+    ):
         PPO.check_config({"env": "CartPole-v1", "graphs": "on"})

@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused() -> None:
     replay.add(numbered(0, 3))
     with pytest.raises(ValueError, match="where this replay has"):
         replay.add(numbered(0, 3, width=4))
-    with pytest.raises(ConfigError, match="buffer_size: 9 is not allowed; expected 8"):
+    with pytest.raises(ConfigError, match="buffer_size: 9 differs from the checkpoint's 8"):
         ReplayBuffer(9, seed=6).set_state(replay.get_state())
 
 
@@ -161,10 +161,12 @@ def test_a_replay_saved_as_columns_goes_on() -> None:
 def test_a_replay_too_small_for_what_is_learnt_from_it_is_refused_with_both_settings() -> None:
     check_replay(ReplayConfig(buffer_size=100, learning_starts=100, replay_batch_size=100))
     with pytest.raises(
-        ConfigError, match=r"buffer_size: 99 .* at least 100, which is learning_sta"
+        ConfigError, match=r"buffer_size: 99 is less than learning_starts, which is"
     ):
         check_replay(ReplayConfig(buffer_size=99, learning_starts=100))
-    with pytest.raises(ConfigError, match=r"buffer_size: 9 .* at least 10, which is replay_batch"):
+    with pytest.raises(
+        ConfigError, match=r"buffer_size: 9 is less than replay_batch_size, which is 10"
+    ):
         check_replay(ReplayConfig(buffer_size=9, learning_starts=0, replay_batch_size=10))
 
 
@@ -225,10 +227,12 @@ def test_priorities_come_back_to_the_bit() -> None:
         for one in (first, again):
             one.prioritize(drawn["indices"], np.linspace(0, 3, 64))
     with pytest.raises(
-        ConfigError, match=r"prioritized_replay: False .* true, as in the checkpoint"
+        ConfigError, match=r"prioritized_replay: false differs from the checkpoint's true"
     ):
         ReplayBuffer(300, 11).set_state(first.get_state())
-    with pytest.raises(ConfigError, match=r"prioritized_replay: True .* false, as in the checkpoi"):
+    with pytest.raises(
+        ConfigError, match=r"prioritized_replay: true differs from the checkpoint's fals"
+    ):
         first.set_state(ReplayBuffer(300, 11).get_state())
 
 

@@ -136,7 +136,7 @@ def test_replay_on_gpu_is_refused_before_the_trial_with_the_reason(
     config: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(
-        ConfigError, match=r"replay_on: 'gpu'.* expected auto or cpu here; "
+        ConfigError, match=r"replay_on: gpu cannot be used, because .*; set it to auto or cpu"
     ) as said:
         DQN.check_config({"env": "CartPole-v1", **SMALL, **config, "replay_on": "gpu"})
     assert why in str(said.value)

@@ -77,11 +77,15 @@ def test_what_is_no_schedule_is_refused(key: str, wrong: object) -> None:
 
 
 def test_a_linear_one_needs_its_length() -> None:
-    with pytest.raises(ConfigError, match=r"over which a linear clip_param_schedule runs"):
+    with pytest.raises(
+        ConfigError, match=r"clip_param_schedule: linear needs the environment steps"
+    ):
         PPO({"env": "CartPole-v1", "clip_param_schedule": "linear"})
 
 
 def test_ranks_do_not_follow_a_schedule_of_the_loss() -> None:
     ranks = {"num_workers": 2, "data_parallel": True, "rollout_fragment_length": 16}
-    with pytest.raises(ConfigError, match=r"clip_param_schedule: .*constant with data_parallel"):
+    with pytest.raises(
+        ConfigError, match=r"clip_param_schedule: .* cannot be used with data_parallel"
+    ):
         PPO({"env": "CartPole-v1", **ranks, "clip_param_schedule": [[0, 0.2], [9, 0.1]]})

@@ -369,7 +369,7 @@ def test_W18_a_writer_of_ones_own(tmp_path: Path) -> None:
     assert len(kept.batches) == 1
     assert set(ALL[-1].batches[0]) == COLUMNS
     with pytest.raises(
-        ConfigError, match=r"output: .* derived from .*OutputWriter; it made a dict"
+        ConfigError, match=r"output: .* made a dict; expected .* derived from .*OutputWriter"
     ):
         trainer_in(tmp_path, output=f"{__name__}:no_writer")
 
@@ -381,12 +381,12 @@ def no_writer(context: IOContext) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"observation_filter": "MeanStdFilter"}, "observation_filter: 'MeanStdFilter'"),
-        ({"normalize_rewards": True}, "normalize_rewards: True"),
-        ({"fake_sampler": True}, "fake_sampler: True"),
-        ({"action_mask": "info"}, "action_mask: 'info'"),
-        ({"num_workers": 2, "data_parallel": True}, "data_parallel: True"),
-        ({"output": ""}, "output: ''"),
+        ({"observation_filter": "MeanStdFilter"}, "observation_filter: MeanStdFilter"),
+        ({"normalize_rewards": True}, "normalize_rewards: true"),
+        ({"fake_sampler": True}, "fake_sampler: true"),
+        ({"action_mask": "info"}, "action_mask: info"),
+        ({"num_workers": 2, "data_parallel": True}, "data_parallel: true"),
+        ({"output": ""}, "output: is empty"),
         (
             {"output_compress_columns": ["observations"]},
             "output_compress_columns: ['observations']",

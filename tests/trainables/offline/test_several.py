@@ -448,11 +448,11 @@ def test_a_torn_last_line_costs_that_line_and_a_warning(
 @pytest.mark.parametrize(
     ("algorithm", "config", "said"),
     [
-        (PPO, {"input": str(RLLIB)}, "input: .*expected sampler with PPO"),
-        (BC, {"input": "sampler"}, "input: 'sampler' .*files alone with bc"),
+        (PPO, {"input": str(RLLIB)}, "input: .* cannot be used with PPO"),
+        (BC, {"input": "sampler"}, "input: bc learns from files alone"),
         (PPO, {"output": "logdir", "multiagent": {**TWO, "policies": {
             "ones": {"observation_filter": "MeanStdFilter"}, "others": None
-        }}}, "observation_filter: 'MeanStdFilter' .*expected NoFilter with output"),
+        }}}, "observation_filter: MeanStdFilter cannot be used with output"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_line(
@@ -465,14 +465,16 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 def test_other_kinds_of_files_have_batches_of_one_agent(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"input: .*expected files of JSON with several policies"):
+    with pytest.raises(ConfigError, match=r"input: with several policies only files of JSON"):
         files_reader("input", str(tmp_path), of_vectors())
 
 
 def test_a_policy_of_which_batches_are_read_stays(tmp_path: Path) -> None:
     path = written(tmp_path / "data", WHOLE)
     trainer: Any = made(tmp_path, BC, **CHOOSING, input=str(path))
-    with pytest.raises(ConfigError, match=r"policy_id: 'ones' .*no policy while input is read"):
+    with pytest.raises(
+        ConfigError, match=r"policy_id: 'ones' cannot be removed while input is read"
+    ):
         trainer.remove_policy("ones", policy_mapping_fn={"left": "others"})
     trainer.stop()
 

@@ -47,7 +47,7 @@ def test_numbers_are_scaled_to_the_bounds_and_back() -> None:
     most = np.finfo(np.float32).max  # between these there is no number's width
     with pytest.raises(ConfigError, match="finite bounds"):
         Bounds.of(spaces.Box(-most, most, (2,), np.float32))
-    with pytest.raises(ConfigError, match="real Box actions"):
+    with pytest.raises(ConfigError, match="float Box actions"):
         Bounds.of(spaces.MultiBinary(2))
 
 

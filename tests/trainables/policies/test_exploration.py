@@ -51,7 +51,7 @@ def test_each_choice_of_a_row_explores_with_its_row() -> None:
 
 
 def test_real_numbers_are_refused() -> None:
-    with pytest.raises(ConfigError, match="with epsilon-greedy"):
+    with pytest.raises(ConfigError, match="epsilon-greedy cannot choose"):
         EpsilonGreedy(ActionLayout((0,)), EpsilonGreedyConfig())
 
 

@@ -253,8 +253,8 @@ def test_F1_a_filter_of_ones_own_is_made_with_the_shape() -> None:
         ("MeanStd", "'NoFilter', 'MeanStdFilter', 'ConcurrentMeanStdFilter'"),
         (3, "'NoFilter', 'MeanStdFilter', 'ConcurrentMeanStdFilter'"),
         (f"{__name__}:Halvd", "did you mean 'Halved'"),
-        ("no.such.module:Filter", "a module that can be imported"),
-        (f"{__name__}:shapeless", "a callable that returns a filter"),
+        ("no.such.module:Filter", "cannot be loaded: no module"),
+        (f"{__name__}:shapeless", "which is not a filter"),
     ],
 )
 def test_F1_another_filter_is_refused_with_what_is_allowed(kind: Any, words: str) -> None:

@@ -200,5 +200,5 @@ def test_auto_acts_there_with_convolutions_or_wide_layers_only() -> None:
 def test_act_on_gpu_is_refused_with_the_reason_where_it_cannot_work(
     cls: type[Trainer], config: dict[str, Any], why: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"act_on: 'gpu'.* expected auto or cpu here; .*{why}"):
+    with pytest.raises(ConfigError, match=f"act_on: gpu cannot be used, because .*{why}"):
         cls.check_config({"env": "CartPole-v1", "num_gpus": 1, **config, "act_on": "gpu"})

@@ -120,12 +120,15 @@ def test_ranks_learn_with_it() -> None:
     ("config", "message"),
     [
         ({"env": "CartPole-v1"}, r"exploration_config.type: .*choices"),
-        ({"model": {"use_lstm": True}}, r"model.use_lstm: True .*with StateDependentNoise"),
+        (
+            {"model": {"use_lstm": True}},
+            r"model.use_lstm: true cannot be used with .*StateDependentNoise",
+        ),
         (
             {"remote_worker_envs": True, "remote_env_batch_wait_ms": 5},
-            r"remote_env_batch_wait_ms: 5.0 .*with StateDependentNoise",
+            r"remote_env_batch_wait_ms: 5.0 cannot be used with .*StateDependentNoise",
         ),
-        ({"learner": "fused"}, r"learner: 'fused' .*exploration_config.type"),
+        ({"learner": "fused"}, r"learner: fused .*exploration_config.type"),
         (
             {"exploration_config": {"sample_freq": 3}},
             r"sample_freq: has no effect with type: StochasticSampling",

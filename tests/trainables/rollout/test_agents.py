@@ -383,7 +383,10 @@ def test_W5_the_mapping_is_asked_once_per_agent_and_episode_and_draws_from_a_nam
 def test_P20_an_agent_of_an_unknown_policy_is_named_with_those_that_are_known() -> None:
     made = spec("Dicts")
     lost = replace(made, mapping=lambda agent, rng: "lost")
-    with pytest.raises(ConfigError, match=r"'lost' .*one of shared.*agent 'a' of environment 0"):
+    with pytest.raises(
+        ConfigError,
+        match=r"it returned 'lost' for agent 'a' of environment 0, .*; expected one of shared",
+    ):
         lost.worker_class(lost)
 
 

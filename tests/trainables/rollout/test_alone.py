@@ -200,7 +200,7 @@ def test_a_policy_by_hand_has_no_likelihoods_of_given_actions_and_can_be_copied(
     actor = copy.deepcopy(worker.get_policy())
     assert actor is not None
     rows, memory = np.zeros((2, 4), np.float32), actor.initial_memory(2)
-    with pytest.raises(ConfigError, match=r"policy: 'LogsChoices' .*make_actor\(\)"):
+    with pytest.raises(ConfigError, match=r"policy: LogsChoices .*make_actor\(\)"):
         actor.likelihood(rows, memory, np.ones(2, int))
     noted: list[Any] = []
     spaces_ = checked_spaces(worker.spec.environment, *worker.envs.own_spaces)
@@ -273,13 +273,13 @@ def test_W20_states_may_come_in_one_array() -> None:
 @pytest.mark.parametrize(
     ("policy", "more", "words"),
     [
-        (object, {}, "policy: .*it raised TypeError"),
-        (lambda *_: 3, {}, "it made a int"),
+        (object, {}, "policy: .* raised TypeError"),
+        (lambda *_: 3, {}, "made a int"),
         (7, {}, "policy: 7 is not allowed"),
-        ({"a": Draws}, {}, "it has one agent|has one agent"),
+        ({"a": Draws}, {}, "has one agent"),
         (NonZero, {}, "zeros"),
         (Draws, {"batch_steps": 5}, "rollout_fragment_length"),
-        (Draws, {"lr": 5}, "lr: 5 is not allowed"),
+        (Draws, {"lr": 5}, "lr: is not a setting"),
         (Draws, {"callbacks": {"on_train_result": print}}, "which does not learn"),
         (Draws, {"horizon": 600}, "horizon"),
     ],
@@ -295,7 +295,9 @@ def test_a_policy_for_one_agent_has_the_environments_spaces(place: str) -> None:
     its = {"observation_space": env.observation_space, "action_space": env.action_space}
     RolloutWorker(cartpole, (Draws, *its.values())).close()
     other = {**its, place: spaces.Discrete(7)}
-    with pytest.raises(ConfigError, match=rf"policy\.{place}: Discrete\(7\) is not allowed"):
+    with pytest.raises(
+        ConfigError, match=rf"policy\.{place}: Discrete\(7\) is not the environment's"
+    ):
         RolloutWorker(cartpole, (Draws, *other.values()))
 
 
@@ -309,22 +311,24 @@ def test_a_policy_with_one_space_of_its_own_gets_the_other_of_its_agent(place: i
     fits = made(3)
     assert fits.sample().env_steps == 8  # type: ignore[attr-defined]
     fits.close()
-    with pytest.raises(ConfigError, match=r"the policy sees .*Discrete\(4\)"):
+    with pytest.raises(ConfigError, match=r"it returned 'a', with .*Discrete\(4\)"):
         made(4)
 
 
 def test_W20_what_several_policies_cannot_be_is_refused() -> None:
     made: dict[str, Any] = {"env_creator": lambda _: Targets()}
-    with pytest.raises(ConfigError, match="sample_async: True is not allowed"):
+    with pytest.raises(
+        ConfigError, match="sample_async: true cannot be used with several policies"
+    ):
         RolloutWorker(**made, policy={"a": Draws}, sample_async=True)
-    with pytest.raises(ConfigError, match="no agent declares its spaces"):
+    with pytest.raises(ConfigError, match="no agent has the policy"):
         RolloutWorker(**made, policy={"a": Draws, "b": Draws}, policy_mapping_fn=lambda _: "a")
     alone = {"a": Draws, "b": (Draws, spaces.Discrete(3))}
-    with pytest.raises(ConfigError, match="'one space alone' is not allowed"):
+    with pytest.raises(ConfigError, match="one space alone is given"):
         RolloutWorker(**made, policy=alone, policy_mapping_fn=lambda _: "a")
     with pytest.raises(ConfigError, match="multiagent"):
         RolloutWorker(**made, policy=Draws)
-    with pytest.raises(ConfigError, match="this one calls"):
+    with pytest.raises(ConfigError, match="calls the trainer"):
         RolloutWorker(CartPole, Draws)
 
 

@@ -333,7 +333,7 @@ def test_B4_every_observation_beside_a_fake_sample_is_counted_once(black_hole: b
 
 
 def test_P4_a_black_hole_needs_another_batch_to_learn_from() -> None:
-    with pytest.raises(ConfigError, match="needs another batch") as caught:
+    with pytest.raises(ConfigError, match="there is no other batch") as caught:
         make({**ASYNC, "blackhole_outputs": True})
     assert caught.value.place == "blackhole_outputs"
 

@@ -513,7 +513,10 @@ def test_spaces_of_different_agents_are_refused() -> None:
     class Uneven(Polling):
         action_space = {"a": spaces.Discrete(3)}  # noqa: RUF012
 
-    with pytest.raises(ConfigError, match=r"spaces for \['a', 'b'\] and \['a'\]"), ppo(Uneven):
+    with (
+        pytest.raises(ConfigError, match=r"different agents: \['a', 'b'\] and \['a'\]"),
+        ppo(Uneven),
+    ):
         pass
 
 

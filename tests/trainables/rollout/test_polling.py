@@ -140,12 +140,16 @@ def test_W15_an_answer_that_nobody_heard_is_not_taken_for_a_later_one() -> None:
 @pytest.mark.parametrize(
     ("config", "place", "words"),
     [
-        ({"remote_worker_envs": False}, "remote_env_batch_wait_ms", "0 without remote_worker_envs"),
-        ({"batch_mode": "complete_episodes"}, "batch_mode", "truncate_episodes with remote_env"),
-        ({"sample_async": True}, "sample_async", "False with remote_env_batch_wait_ms"),
-        ({"record_env": "rollout"}, "record_env", "False or evaluation with remote_env_batch"),
-        ({"record_env": True}, "record_env", "False or evaluation with remote_env_batch"),
-        ({"render_env": "builtins:print"}, "render_env", "remote_env_batch_wait_ms: 0 makes"),
+        (
+            {"remote_worker_envs": False},
+            "remote_env_batch_wait_ms",
+            "without remote_worker_envs: true",
+        ),
+        ({"batch_mode": "complete_episodes"}, "batch_mode", "set it to truncate_episodes"),
+        ({"sample_async": True}, "sample_async", "with remote_env_batch_wait_ms"),
+        ({"record_env": "rollout"}, "record_env", "set it to false or evaluation"),
+        ({"record_env": True}, "record_env", "set it to false or evaluation"),
+        ({"render_env": "builtins:print"}, "render_env", "set remote_env_batch_wait_ms to 0"),
     ],
 )
 def test_W15_what_does_not_go_with_polling_is_refused(

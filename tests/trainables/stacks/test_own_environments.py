@@ -79,8 +79,11 @@ def test_lanes_of_other_settings_of_an_environment_are_in_other_programs() -> No
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"env": f"{MODULE}:NoStep", "env_config": {}}, r"function step\(key, state, action\)"),
-        ({"env": "CartPole-v1", "env_config": {"a": 1}}, "env_config: .* in a program"),
+        (
+            {"env": f"{MODULE}:NoStep", "env_config": {}},
+            r"no function step; expected step\(key, state, action\)",
+        ),
+        ({"env": "CartPole-v1", "env_config": {"a": 1}}, "env_config: .* in a compiled program"),
         ({"env_config": {"length": 3, "wide": 2}}, "env_config: .*unexpected keyword argument"),
     ],
 )

@@ -189,26 +189,29 @@ NUMBER, OTHER = spaces.Discrete(3), spaces.Discrete(7)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda t: t.add_policy("main"), "'main' is not allowed; expected a new name"),
+        (lambda t: t.add_policy("main"), "there is a policy 'main' already"),
         (lambda t: t.add_policy("a/b"), "'a/b' cannot be the name"),
-        (lambda t: t.add_policy("a", DQN), "policy_cls: .*expected PPO"),
+        (lambda t: t.add_policy("a", DQN), "policy_cls: .*leave it out, or give PPO"),
         (lambda t: t.add_policy("a", config={"lrr": 1}), "policies.a.lrr: .*'lr'"),
-        (lambda t: t.add_policy("a", config={"num_workers": 1}), "the same for all policies"),
+        (lambda t: t.add_policy("a", config={"num_workers": 1}), "for all policies"),
         (
             lambda t: t.add_policy("a", observation_space=OTHER, action_space=NUMBER),
-            r"spaces of a: .*those of an agent; the agents are left, right, brief",
+            r"spaces of a: no agent has .*; give those of one of the agents left, right, brief",
         ),
-        (lambda t: t.add_policy("a", policy_mapping_fn=lambda _: "a"), "a checkpoint names it"),
+        (
+            lambda t: t.add_policy("a", policy_mapping_fn=lambda _: "a"),
+            "cannot be imported by its name, as checkpoints need",
+        ),
         (lambda t: t.add_policy("a", policy_mapping_fn={"left": "b"}), "left: 'b' is not a policy"),
         (lambda t: t.add_policy("a", policies_to_train=["b"]), "policies_to_train: 'b' is not"),
-        (lambda t: t.remove_policy("nobody"), "'nobody' is not allowed; expected one of main"),
+        (lambda t: t.remove_policy("nobody"), "there is no policy 'nobody'; expected one of main"),
         (
             lambda t: t.remove_policy("past"),
             "right: 'past' is not a policy; expected one of main",
         ),
         (
             lambda t: t.remove_policy("past", policy_mapping_fn=by_name),
-            "'left' is not allowed; expected one of main; it was returned for agent 'left'",
+            "it returned 'left' for agent 'left', which is not a policy; expected one of main",
         ),
     ],
 )
@@ -233,7 +236,7 @@ def by_name(agent: str) -> str:
 
 def test_E14_the_last_policy_and_states_of_another_are_refused() -> None:
     trainer = several()
-    with pytest.raises(ConfigError, match="it is the last"):
+    with pytest.raises(ConfigError, match="is the last policy"):
         trainer.remove_policy("main")
     state = {**trainer.get_policy("main").get_state(), "weights": {}}
     with pytest.raises(ValueError, match="those of another policy"):

@@ -203,15 +203,15 @@ def test_workers_with_filters_of_their_own_begin_with_what_all_have_seen(tmp_pat
 @pytest.mark.parametrize(
     ("before", "after", "place"),
     [
-        ({}, {"observation_filter": "NoFilter"}, "observation_filter: 'NoFilter'"),
-        ({"observation_filter": "NoFilter"}, {}, "observation_filter: 'MeanStdFilter'"),
+        ({}, {"observation_filter": "NoFilter"}, "observation_filter: NoFilter"),
+        ({"observation_filter": "NoFilter"}, {}, "observation_filter: MeanStdFilter"),
         (
             {},
             {"observation_filter": "trainables.policies.filters:MeanStdFilter"},
-            "observation_filter: 'trainables.policies.filters:MeanStdFilter'",
+            "observation_filter: trainables.policies.filters:MeanStdFilter",
         ),
-        ({}, {"normalize_rewards": False}, "normalize_rewards: False"),
-        ({"normalize_rewards": False}, {}, "normalize_rewards: True"),
+        ({}, {"normalize_rewards": False}, "normalize_rewards: false"),
+        ({"normalize_rewards": False}, {}, "normalize_rewards: true"),
     ],
 )
 @pytest.mark.parametrize("workers", [0, 1])
@@ -226,8 +226,8 @@ def test_another_filter_is_refused_in_one_line(
     with pytest.raises(ConfigError) as refusal:
         new.restore(path)
     new.stop()
-    assert str(refusal.value).startswith(f"{place} is not allowed; expected ")
-    assert "as in the checkpoint" in str(refusal.value)
+    assert str(refusal.value).startswith(f"{place} differs from the checkpoint's ")
+    assert "; set it to " in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
@@ -254,7 +254,7 @@ def test_what_goes_on_exactly_or_not_at_all_refuses_it_in_one_line(case: str) ->
         new.continue_from(copy.deepcopy(_STATES[name]), "the checkpoint of iteration 2")
     new.stop()
     assert refusal.value.place == says.partition(":")[0]
-    assert "as in the checkpoint" in str(refusal.value)
+    assert "differs from the checkpoint's" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 

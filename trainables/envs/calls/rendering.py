@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from trainables.core import rng
 from trainables.envs.make import EnvironmentConfig
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, shorten
 
 #: Render mode that returns pictures.
 MODE = "rgb_array"
@@ -46,7 +46,8 @@ def checked_picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
         image: NDArray[np.uint8] = returned
         return image
     seen = f"an array of {returned.dtype} of shape {returned.shape}" if array else returned
-    raise ConfigError(key, seen, RETURNS, "it was returned by the environment's render()")
+    problem = f"the environment's render() returned {shorten(seen) if seen is returned else seen}"
+    raise ConfigError(key, seen, RETURNS, problem=problem)
 
 
 def frames_per_second(env: Any) -> float:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from trainables.envs.compiled.contract import Environment
 from trainables.envs.compiled.registry import EnvKey, key_of, make
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, shorten
 
 
 class GymnasiumEnv(gymnasium.Env[Any, Any]):
@@ -85,7 +85,8 @@ def make_gymnasium_env(name: str, config: Mapping[str, Any]) -> GymnasiumEnv:
         ConfigError: there is no such environment, or it does not fulfil the contract.
     """
     if (key := key_of(name, config)) is None:
-        raise ConfigError("env", name, "an environment of compiled programs")
+        problem = f"{shorten(name)} is not an environment of compiled programs"
+        raise ConfigError("env", name, hint="begin it with jax:", problem=problem)
     return GymnasiumEnv(key)
 
 

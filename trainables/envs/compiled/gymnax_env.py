@@ -15,7 +15,7 @@ from gymnasium import spaces
 from jax import Array
 
 from trainables.envs.compiled.packages import check_name, import_package
-from trainables.errors import ConfigError, nearest
+from trainables.errors import ConfigError, nearest, shorten
 
 #: Name of the parameter with the time limit.
 _LIMIT = "max_steps_in_episode"
@@ -40,8 +40,8 @@ class GymnaxEnv:
         self._env, usual = gymnax.make(name)
         if unknown := next((key for key in params if not hasattr(usual, key)), None):
             hint = nearest(unknown, vars(usual)).removeprefix("; ")
-            allowed = f"a parameter of {name} in gymnax"
-            raise ConfigError("env_config", unknown, allowed, hint)
+            problem = f"{name} of gymnax has no parameter {shorten(unknown)}"
+            raise ConfigError("env_config", unknown, hint=hint, problem=problem)
         own = usual.replace(**params)
         self.limit = int(getattr(own, _LIMIT, 0))
         separates = hasattr(self._env, "is_truncated")

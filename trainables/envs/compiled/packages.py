@@ -30,7 +30,9 @@ def check_name(name: str, known: Iterable[str], value: str, place: str) -> None:
     names = sorted(known)
     if name not in names:
         hint = nearest(name, names).removeprefix("; ")
-        raise ConfigError("env", value, f"a name in {place}", hint)
+        hint = hint or f"choose a name in {place}"
+        problem = f"{value.partition(':')[0]} has no environment {shorten(name)}"
+        raise ConfigError("env", value, hint=hint, problem=problem)
 
 
 def refused_settings(config: Mapping[str, Any], name: str, error: Exception) -> ConfigError:

@@ -112,14 +112,15 @@ def make_playground(name: str, config: Mapping[str, Any]) -> PhysicsEnv:
     registry = package.registry
     check_name(name, registry.ALL_ENVS, value, "mujoco_playground.registry.ALL_ENVS")
     if config.get(_IMPLEMENTATION, "jax") != "jax":
-        hint = "with others, environments that are stepped together share one state"
-        raise ConfigError(f"env_config.{_IMPLEMENTATION}", config[_IMPLEMENTATION], "jax", hint)
+        given, place = config[_IMPLEMENTATION], f"env_config.{_IMPLEMENTATION}"
+        why = "environments that are stepped together would share one state"
+        raise ConfigError.of_conflict(place, given, "", "jax", why)
     robots = getattr(sys.modules[package.MjxEnv.__module__], "MENAGERIE_PATH", None)
     if name not in package.dm_control_suite.ALL_ENVS and robots and not robots.exists():
         # Playground would download the files now, in each process at the same time.
-        hint = f"python -c \"from mujoco_playground import registry; registry.load('{name}')\""
-        allowed = "an environment whose robots' files are installed"
-        raise ConfigError("env", value, allowed, f"{hint} downloads them")
+        command = f"python -c \"from mujoco_playground import registry; registry.load('{name}')\""
+        problem = f"the files of the robot in {value} are not installed"
+        raise ConfigError("env", value, hint=f"download them: {command}", problem=problem)
     try:
         env = registry.load(name, config_overrides={_IMPLEMENTATION: "jax", **config})
     except Exception as error:
@@ -149,5 +150,6 @@ def _policy_part(sizes: Any, name: str) -> str | None:
         return None
     if "state" in sizes:
         return "state"
-    hint = f"its observations are {', '.join(sizes)}"
-    raise ConfigError("env", name, "an environment whose observation is one vector", hint)
+    problem = f"{name} has several observations: {', '.join(sizes)}"
+    hint = "choose an environment with one vector, as compiled programs need it"
+    raise ConfigError("env", name, hint=hint, problem=problem)

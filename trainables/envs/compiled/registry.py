@@ -12,7 +12,7 @@ from trainables.envs.compiled.gymnax_env import GymnaxEnv
 from trainables.envs.compiled.packages import refused_settings
 from trainables.envs.compiled.physics_env import make_brax, make_playground
 from trainables.envs.compiled.user_class import UserEnvironment
-from trainables.errors import ConfigError, nearest
+from trainables.errors import ConfigError, nearest, shorten
 
 #: Prefix of ``env`` → function from name and settings to an object that `UserEnvironment` steps.
 _PACKAGES: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
@@ -42,12 +42,14 @@ def key_of(name: str, config: Mapping[str, Any]) -> EnvKey | None:
     if name not in classic.KNOWN and not is_compiled(name):
         return None
     if config and name.removeprefix("jax:") in classic.KNOWN:
-        raise ConfigError("env_config", dict(config), "{} for this environment in a program")
+        problem = f"{name} has no settings in a compiled program"
+        raise ConfigError("env_config", dict(config), hint="remove it", problem=problem)
     try:
         return EnvKey(name, json.dumps(config, sort_keys=True))
     except (TypeError, ValueError) as error:
-        hint = f"{name} is made from numbers, texts, lists and dicts ({error})"
-        raise ConfigError("env_config", dict(config), "data of JSON", hint) from error
+        problem = f"a compiled program makes {name} from JSON data, and this is none: {error}"
+        hint = "write only numbers, texts, lists and dicts"
+        raise ConfigError("env_config", dict(config), hint=hint, problem=problem) from error
 
 
 @functools.cache
@@ -67,11 +69,13 @@ def make(key: EnvKey) -> Environment:
     if ":" not in name:
         hint = nearest(name, classic.KNOWN).removeprefix("; ") or "a class: jax:my_module:Corridor"
         allowed = f"jax:module:Class, or jax: with one of {', '.join(classic.KNOWN)}"
-        raise ConfigError("env", key.name, allowed, hint)
+        problem = f"there is no compiled environment {shorten(name)}"
+        raise ConfigError("env", key.name, allowed, hint, problem)
     try:
         cls = load_callable("env", name, "a class")
     except ConfigError as error:
-        raise ConfigError("env", key.name, error.allowed, error.hint) from error
+        mistake = (error.allowed, error.hint, error.problem)
+        raise ConfigError("env", key.name, *mistake) from error
     try:
         made = cls(**config)
     except Exception as error:

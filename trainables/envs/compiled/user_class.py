@@ -61,7 +61,7 @@ class UserEnvironment:
         self._made, self._name = made, name
         for function, arguments in (("reset", "key"), ("step", "key, state, action")):
             if not callable(getattr(made, function, None)):
-                raise self._wrong(f"a class with a function {function}({arguments})")
+                raise self._wrong(f"{function}({arguments})", f"it has no function {function}")
         self.limit = self._checked_limit()
         self._seen = self._checked_observations()
         self.features = math.prod(self._seen.shape)
@@ -114,16 +114,16 @@ class UserEnvironment:
 
     # ---- checks ------------------------------------------------------------------------------
 
-    def _wrong(self, allowed: str, hint: str = "") -> ConfigError:
-        """Return a ConfigError about the user's class; `allowed` says what is expected of one."""
-        return ConfigError("env", self._name, allowed, hint)
+    def _wrong(self, allowed: str, problem: str) -> ConfigError:
+        """Return a ConfigError about a `problem` of the user's class; `allowed` is expected."""
+        return ConfigError("env", self._name, allowed, problem=f"{self._name}: {problem}")
 
     def _checked_limit(self) -> int:
         """Return the class's time limit in steps; raises ConfigError if it is no positive int."""
         limit = getattr(self._made, "limit", None)
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            hint = f"its limit is {shorten(limit)}"
-            raise self._wrong("a class with limit, the steps of its longest episode", hint)
+            problem = f"its limit is {shorten(limit)}"
+            raise self._wrong("a whole number, the steps of its longest episode", problem)
         return limit
 
     def _checked_observations(self) -> spaces.Box:
@@ -133,8 +133,8 @@ class UserEnvironment:
         """
         space = getattr(self._made, "observation_space", None)
         if not isinstance(space, spaces.Box) or not all(space.shape):
-            hint = f"its observation_space is {shorten(space)}"
-            raise self._wrong("a class whose observation_space is a gymnasium.spaces.Box", hint)
+            problem = f"its observation_space is {shorten(space)}"
+            raise self._wrong("a gymnasium.spaces.Box with at least one number", problem)
         return space
 
     def _checked_actions(self) -> tuple[int, tuple[tuple[float, ...], tuple[float, ...]]]:
@@ -148,7 +148,7 @@ class UserEnvironment:
         if isinstance(space, spaces.Box) and all(space.shape) and space.is_bounded():
             low, high = (np.ravel(one).tolist() for one in (space.low, space.high))
             return 0, (tuple(low), tuple(high))
-        allowed = "a class whose action_space is a Discrete from 0, or a Box with finite bounds"
+        allowed = "a Discrete from 0, or a Box with finite bounds"
         raise self._wrong(allowed, f"its action_space is {shorten(space)}")
 
     def _checked_reset(self) -> tuple[Any, Sequence[Any]]:
@@ -159,15 +159,13 @@ class UserEnvironment:
         """
         given = self._traced("reset", self._made.reset, _any_key())
         if not isinstance(given, tuple) or len(given) != 2:
-            allowed = "a class whose reset(key) returns (observation, state)"
-            raise self._wrong(allowed, f"it returns {_kind(given)}")
+            raise self._wrong("(observation, state)", f"its reset(key) returns {_kind(given)}")
         self._check_observation("reset", given[0])
         leaves, structure = jax.tree.flatten(given[1])
         for path, leaf in jax.tree.leaves_with_path(given[1]):
             if not _is_storable(leaf.dtype):
                 place, what = jax.tree_util.keystr(path), leaf.dtype
-                hint = f"its state{place} is {what}"
-                raise self._wrong("a class whose states are numbers of at most 32 bits", hint)
+                raise self._wrong("numbers of at most 32 bits", f"its state{place} is {what}")
         return structure, leaves
 
     def _check_step(self) -> None:
@@ -181,31 +179,31 @@ class UserEnvironment:
         state = jax.tree.unflatten(self._structure, self._leaves)
         given = self._traced("step", self._made.step, _any_key(), state, like)
         if not isinstance(given, tuple) or len(given) != 4:
-            allowed = "step(key, state, action) returns (observation, state, reward, terminated)"
-            raise self._wrong(f"a class whose {allowed}", f"it returns {_kind(given)}")
+            problem = f"its step(key, state, action) returns {_kind(given)}"
+            raise self._wrong("(observation, state, reward, terminated)", problem)
         observation, after, reward, terminated = given
         self._check_observation("step", observation)
         for name, one in (("reward", reward), ("terminated", terminated)):
             if getattr(one, "shape", None) != ():
-                hint = f"step returns a {name} of shape {getattr(one, 'shape', _kind(one))}"
-                raise self._wrong(f"a class whose {name} is one number", hint)
+                seen = f"shape {one.shape}" if hasattr(one, "shape") else f"type {_kind(one)}"
+                raise self._wrong("one number", f"its step returns a {name} of {seen}")
         before = _described(state)
         for path, about in _described(after).items():
             if before.get(path) != about:
                 had = before.get(path, "absent")
-                hint = f"state{path} is {had} after reset, and {about} after step"
-                raise self._wrong("a class whose states always have the same form", hint)
+                problem = f"its state{path} is {had} after reset, and {about} after step"
+                raise self._wrong("states that always have the same form", problem)
         if jax.tree.structure(after) != self._structure:
-            hint = "reset and step return states of different structure"
-            raise self._wrong("a class whose states always have the same form", hint)
+            problem = "its reset and step return states of different structure"
+            raise self._wrong("states that always have the same form", problem)
 
     def _check_observation(self, function: str, observation: Any) -> None:
         """Raise ConfigError unless what `function` returned has the observation space's shape."""
         shape = getattr(observation, "shape", None)
         if shape != self._seen.shape:
-            hint = f"{function} returns one of shape {shape if shape is not None else 'unknown'}"
-            shown = f"a class whose observations have the shape {self._seen.shape} of their space"
-            raise self._wrong(shown, hint)
+            seen = f"an observation of shape {shape}" if shape is not None else "no array"
+            allowed = f"an observation of shape {self._seen.shape}, as its observation_space says"
+            raise self._wrong(allowed, f"its {function} returns {seen}")
 
     def _traced(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return shapes and dtypes of what a user's function returns, without computing it.
@@ -216,8 +214,8 @@ class UserEnvironment:
             return jax.eval_shape(function, *arguments)
         except Exception as error:
             raised = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            hint = f"{name} raised {shorten(raised)}"
-            raise self._wrong(f"a class whose {name} JAX can trace", hint) from error
+            problem = f"its {name} raised {shorten(raised)} when JAX traced it"
+            raise self._wrong("a function that JAX can compile", problem) from error
 
 
 def _any_key() -> Any:

@@ -154,15 +154,15 @@ def resolve(
     if config.env_engine == ENVPOOL:
         if config.env_level in EXACT:
             why = "EnvPool's environments cannot give their state"
-            raise ConfigError("env_level", config.env_level, "auto, or C", why)
+            given, other = config.env_level, f"env_engine: {ENVPOOL}"
+            raise ConfigError.of_conflict("env_level", given, other, "auto or C", why)
         return config.model_copy(update={"env_level": "C"}), "D"
     if config.env_level == "C":
         return config, "D" if depends_on_clock else "C"
     measurement = measured(config)
     if config.env_level not in ("auto", measurement.level):
-        raise ConfigError(
-            "env_level", config.env_level, "auto, or C", f"{config.env} is {measurement.reasons[0]}"
-        )
+        why = f"this environment is {measurement.reasons[0]}"
+        raise ConfigError.of_conflict("env_level", config.env_level, config.env, "auto or C", why)
     if depends_on_clock:
         cheap = measurement.level in ("A", config.env_level)
         return config.model_copy(update={"env_level": measurement.level if cheap else "C"}), "D"

@@ -13,7 +13,7 @@ from trainables.envs.exactness.comparison import rendering_failure
 from trainables.envs.exactness.watching import announce_call, watched
 from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
 from trainables.envs.state import mujoco
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, in_yaml
 
 
 def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
@@ -35,7 +35,7 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
                 fps = frames_per_second(env)
             why = rendering_failure(config)
     if why:
-        raise ConfigError(key, value, "false for this environment", f"{config.env}: {why}")
+        raise ConfigError.of_conflict(key, value, config.env, "false", why)
     return fps
 
 
@@ -47,17 +47,20 @@ def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
     """
     named = config.env_config.get("render_mode", MODE)
     if key == "record_env" and named != MODE:
-        hint = f"remove it: {key} draws the environment that it records"
-        raise ConfigError("env_config.render_mode", named, f"{MODE} with {key}: {value}", hint)
+        raise ConfigError(
+            "env_config.render_mode",
+            named,
+            hint=f"remove it: {key} sets {MODE} itself",
+            problem=f"{named} cannot be used with {key}: {in_yaml(value)}, which needs pictures",
+        )
     with closing(make_raw_env(config)) as env:
         modes = [str(mode) for mode in env.metadata.get("render_modes") or ()]
         why = mujoco.why_no_picture(env)
     if named not in modes:
-        known = f"render modes {', '.join(modes)}" if modes else "no render modes in its metadata"
-        hint = f"{config.env} has {known}"
-        raise ConfigError(key, value, f"false for an environment that cannot draw {named}", hint)
+        known = f"only the render modes {', '.join(modes)}" if modes else "no render modes"
+        why = f"its metadata has {known}, not {named}"
     if why:
-        raise ConfigError(key, value, "false where nothing can be drawn", why)
+        raise ConfigError.of_conflict(key, value, config.env, "false", why)
 
 
 def _check_picture(env: Env, config: EnvironmentConfig, key: str, value: bool | str) -> None:
@@ -68,8 +71,8 @@ def _check_picture(env: Env, config: EnvironmentConfig, key: str, value: bool | 
     try:
         returned = draw(env)
     except Exception as error:
-        hint = f"render() of {config.env} raised {type(error).__name__}: {error}"
-        raise ConfigError(key, value, "false where nothing can be drawn", hint) from error
+        why = f"its render() raised {type(error).__name__}: {error}"
+        raise ConfigError.of_conflict(key, value, config.env, "false", why) from error
     if checked_picture(returned, key) is None and key == "record_env":
-        hint = f"render() of {config.env} returned {returned} instead of a picture"
-        raise ConfigError(key, value, "false for an environment that draws nothing", hint)
+        why = f"its render() returned {returned} instead of a picture"
+        raise ConfigError.of_conflict(key, value, config.env, "false", why)

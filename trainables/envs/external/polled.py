@@ -72,9 +72,12 @@ class SpacesOnlyEnv(gymnasium.Env[Any, Any]):
         if not isinstance(base.action_space, spaces.Space):
             if base.observation_space.keys() != base.action_space.keys():
                 both = f"{[*base.observation_space]} and {[*base.action_space]}"
-                hint = f"{type(base).__name__} has spaces for {both}"
-                allowed = "observation_space and action_space for the same agents"
-                raise ConfigError("env", type(base).__name__, allowed, hint)
+                problem = (
+                    f"observation_space and action_space of {type(base).__name__} have different "
+                    f"agents: {both}"
+                )
+                hint = "give each agent both spaces"
+                raise ConfigError("env", type(base).__name__, hint=hint, problem=problem)
             self.observation_space = AgentsSpace(base.observation_space)
             self.action_space = AgentsSpace(base.action_space)
 

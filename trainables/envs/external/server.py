@@ -452,9 +452,12 @@ class PolicyServer(ExternalEnv):
             plain[1] or type(self).observation_space,
         )
         if action is None or observation is None:
-            allowed = "spaces_of, or observation_space and action_space, or agents"
-            hint = "for example spaces_of: CartPole-v1, or {box: [4]} and {discrete: 2}"
-            raise ConfigError("env_config.spaces_of", None, allowed, hint)
+            hint = (
+                "set spaces_of, such as CartPole-v1, or both observation_space and action_space, "
+                "such as {box: [4]} and {discrete: 2}, or agents"
+            )
+            problem = "the spaces of the environment are missing"
+            raise ConfigError("env_config.spaces_of", None, hint=hint, problem=problem)
         return action, observation
 
     def _open_port(self) -> "_Http":

@@ -377,8 +377,11 @@ def as_single_env(
     named = all(isinstance(agent, str) for agent in of_observations)
     if not (named and of_observations and of_observations.keys() == of_actions.keys()):
         allowed = "agents named by text, each with an observation space and an action space"
-        hint = f"it has spaces for {[*of_observations]} and {[*of_actions]}"
-        raise ConfigError("env", place, allowed, hint)
+        problem = (
+            f"{place} has observation spaces for {[*of_observations]} and action spaces for "
+            f"{[*of_actions]}"
+        )
+        raise ConfigError("env", place, allowed, problem=problem)
     if (space_of := getattr(observe, "observation_space", None)) is not None:
         of_observations = {agent: space_of(agent, of_observations) for agent in of_observations}
     masks = _masks(of_observations, of_actions, source)
@@ -410,8 +413,9 @@ def _masks(
     if source is None:
         return {}
     if source == "info":
-        hint = "of several agents masks are read from observations: Dicts with the key action_mask"
-        raise ConfigError("action_mask", source, "observation with several agents", hint)
+        problem = "info cannot be used with several agents, whose masks are in their observations"
+        hint = "set it to observation, and let observations be Dicts with the key action_mask"
+        raise ConfigError("action_mask", source, hint=hint, problem=problem)
     pairs = {
         agent: AgentSpacesEnv(one, of_actions[agent]) for agent, one in of_observations.items()
     }
@@ -426,15 +430,19 @@ def _converted(env: Any, place: str) -> Any:
     try:
         from pettingzoo.utils import conversions  # type: ignore[import-untyped]
     except ImportError as error:
-        hint = "its agents take turns: pip install 'sweep-rl[agents]' has PettingZoo's converter"
-        raise ConfigError("env", place, "a parallel environment", hint) from error
+        problem = f"the agents of {place} take turns, which needs PettingZoo's converter"
+        hint = "install it: pip install 'sweep-rl[agents]'"
+        raise ConfigError("env", place, hint=hint, problem=problem) from error
     try:
         if getattr(env, "metadata", {}).get("is_parallelizable", False):
             return conversions.aec_to_parallel(env)
         return conversions.turn_based_aec_to_parallel(env)
     except AttributeError as error:
-        hint = f"its agents take turns, and it lacks what PettingZoo's AECEnv has: {error}"
-        raise ConfigError("env", place, "an AECEnv of PettingZoo", hint) from error
+        problem = (
+            f"the agents of {place} take turns, but it is not an AECEnv of PettingZoo: {error}"
+        )
+        hint = "derive its class from pettingzoo.AECEnv"
+        raise ConfigError("env", place, hint=hint, problem=problem) from error
 
 
 def _by_agent(env: Any, kind: str) -> Spaces | None:

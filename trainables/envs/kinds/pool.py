@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from trainables.errors import ConfigError, nearest
+from trainables.errors import ConfigError, nearest, shorten
 
 Array = NDArray[Any]
 #: Value of the setting `env_engine`.
@@ -41,19 +41,22 @@ class Pool(VectorEnv[Any, Any, Any]):
         try:
             import envpool
         except ImportError:
-            raise ConfigError("env_engine", ENVPOOL, "gymnasium without EnvPool", EXTRA) from None
+            hint, problem = f"install it: {EXTRA}", "EnvPool is not installed"
+            raise ConfigError("env_engine", ENVPOOL, hint=hint, problem=problem) from None
         known = envpool.list_all_envs()
         if env not in known:
             hint = nearest(env, known).removeprefix("; ")
-            raise ConfigError("env", env, "an id of EnvPool's with env_engine: envpool", hint)
+            hint = hint or "choose one of EnvPool's ids, or set env_engine to gymnasium"
+            problem = f"EnvPool has no environment {shorten(env)}"
+            raise ConfigError("env", env, hint=hint, problem=problem)
         given = {"num_threads": 1, **arguments, "num_envs": num_envs}
         self._make = partial(envpool.make, env, env_type="gymnasium", **given)
         try:
             self._pool = self._make_pool()
         except Exception as error:
-            hint = f"it raised {type(error).__name__}: {error}"
-            allowed = f"what EnvPool's {env} can be made from"
-            raise ConfigError("env_config", arguments, allowed, hint) from error
+            raised = f"it raised {type(error).__name__}: {error}"
+            problem = f"EnvPool's {env} cannot be made from {shorten(arguments)}: {raised}"
+            raise ConfigError("env_config", arguments, problem=problem) from error
         self.num_envs = num_envs
         self.metadata = self._pool.metadata
         with _without_warnings():

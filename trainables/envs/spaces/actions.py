@@ -229,15 +229,17 @@ def leaves(space: spaces.Space[Any]) -> Iterator[ActionLeaf]:
     for name, leaf in named_leaves(space, "action").items():
         whole = isinstance(leaf, spaces.Box) and not np.issubdtype(leaf.dtype, np.floating)
         if not isinstance(leaf, ActionLeaf) or whole:
-            part = "its action space" if name == "action" else f"{name}, a part of its actions,"
-            why = "whose values are integers" if whole else "which policies cannot choose from"
-            raise ConfigError(
-                "env",
-                str(leaf),
-                "Discrete, MultiDiscrete, MultiBinary or a float Box, alone or in a Tuple or Dict",
-                _whole_numbers_remedy(leaf) if isinstance(leaf, spaces.Box) else _WRAP,
-                f"{part} is {leaf}, {why}",
+            kind = "a Box of integers" if whole else f"a {type(leaf).__name__}"
+            if name == "action":
+                problem = f"its action space is {leaf}, and policies cannot choose from {kind}"
+            else:
+                problem = f"{name} in its action space is {leaf}, and policies cannot choose from "
+                problem += kind
+            allowed = (
+                "Discrete, MultiDiscrete, MultiBinary or a float Box, alone or in a Tuple or Dict"
             )
+            hint = _whole_numbers_remedy(leaf) if isinstance(leaf, spaces.Box) else _WRAP
+            raise ConfigError("env", str(leaf), allowed, hint, problem)
         yield leaf
 
 

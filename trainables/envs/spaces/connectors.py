@@ -33,7 +33,7 @@ from trainables.envs.spaces.observations import (
     load_preprocessor,
     make_preprocessor,
 )
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, nearest, shorten
 
 Array = NDArray[Any]
 #: A step as the settings name it: a path or a name of `KNOWN`, alone or with its arguments.
@@ -299,9 +299,8 @@ def _extended_space(part: str, box: spaces.Box, numbers: int) -> spaces.Box:
     Raises ConfigError, about ``lstm_use_prev_`` and `part`, for an image.
     """
     if is_image(box):
-        allowed = "false for observations that are images"
-        why = f"pixels leave no room for numbers, and observations are {box.shape}"
-        raise ConfigError(f"model.lstm_use_prev_{part}", True, allowed, why)
+        other, why = f"images, here {box.shape}", "pixels leave no room for numbers"
+        raise ConfigError.of_conflict(f"model.lstm_use_prev_{part}", True, other, "false", why)
     return spaces.Box(-np.inf, np.inf, (numbers + int(np.prod(box.shape)),), np.float32)
 
 
@@ -324,7 +323,10 @@ def make_named(
         path, arguments = (one, {}) if isinstance(one, str) else next(iter(one.items()))
         known = KNOWN.get(path)
         if known is None and ":" not in path:
-            raise ConfigError(PLACE, path, f"{', '.join(KNOWN)} or package.module:Name")
+            allowed = f"{', '.join(KNOWN)} or package.module:Name"
+            hint = nearest(path, KNOWN).removeprefix("; ")
+            problem = f"there is no connector {shorten(path)}"
+            raise ConfigError(PLACE, path, allowed, hint, problem)
         source: Any = known or load_callable(
             PLACE, path, "a class derived from trainables.Connector"
         )
@@ -346,25 +348,27 @@ def _make_and_try(
     space.
     """
     row = np.zeros((1, *row_shape(box)), dtype=row_dtype(box))
-    allowed = "a class derived from trainables.Connector that can be made of these spaces"
+    allowed = "a class derived from trainables.Connector"
     try:
         made: object = source(box, action_space, **arguments)
         connector = made if isinstance(made, Connector) else Connector(box, action_space)
         memory = np.zeros((1, connector.memory_size), dtype=np.float32)
         observed, following = connector.observe(row, memory)
     except Exception as error:
-        hint = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(PLACE, path, allowed, hint) from error
+        raised = f"{type(error).__name__}: {error}".splitlines()[0]
+        problem = f"{path} raised {raised} when it was tried with the environment's spaces"
+        raise ConfigError(PLACE, path, problem=problem) from error
     if made is not connector:
-        raise ConfigError(PLACE, path, allowed, f"it made a {type(made).__name__}")
+        problem = f"{path} made a {type(made).__name__}"
+        raise ConfigError(PLACE, path, allowed, problem=problem)
     shown = row_shape(connector.observation_space)
     if observed.shape != (1, *shown) or following.shape != memory.shape:
-        hint = (
-            f"of one row observe made {observed.shape} to be seen and {following.shape} to be "
-            f"carried, where its observation_space says {shown} and its memory_size "
-            f"{connector.memory_size}"
+        problem = (
+            f"observe() of {path} made of one row an observation of shape {observed.shape} and a "
+            f"memory of shape {following.shape}"
         )
-        raise ConfigError(PLACE, path, allowed, hint)
+        allowed = f"{(1, *shown)} and {memory.shape}, as its observation_space and memory_size say"
+        raise ConfigError(PLACE, path, allowed, problem=problem)
     return connector
 
 

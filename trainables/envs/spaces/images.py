@@ -89,8 +89,8 @@ def choose_view(box: spaces.Box, settings: ImageSettings) -> View:
     axes = len(box.shape)
     if settings.layout is not None and settings.layout != "flat":
         if (named := _AXES.get((axes, settings.layout))) is None:
-            allowed = f"null or flat for observations of shape {box.shape}"
-            raise ConfigError(PLACE, settings.layout, allowed, "an image has two to four axes")
+            other, why = f"observations of shape {box.shape}", "an image has two to four axes"
+            raise ConfigError.of_conflict(PLACE, settings.layout, other, "null or flat", why)
         return View(named)
     if settings.layout == "flat" or not 2 <= axes <= 4:
         return View()
@@ -105,11 +105,12 @@ def choose_view(box: spaces.Box, settings: ImageSettings) -> View:
         is_seen = axes == 3 or is_wide or is_asked  # others are not worth their axes
         return View(_AXES[axes, layout] if is_seen else "")
     if is_wide and settings.convolved is not False:
-        allowed = f"channels_last, channels_first or flat for observations of shape {box.shape}"
-        hint = (
-            "it does not show which axis the channels are: set it, or flat if this is not an image"
+        problem = (
+            f"is not set, and observations of shape {box.shape} do not show which axis the "
+            "channels are"
         )
-        raise ConfigError(PLACE, None, allowed, hint)
+        hint = "set it to channels_last or channels_first, or to flat if these are not images"
+        raise ConfigError(PLACE, None, hint=hint, problem=problem)
     return View(_AXES[axes, "channels_last"] if axes == 3 else "")
 
 

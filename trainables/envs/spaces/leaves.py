@@ -10,7 +10,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, shorten
 
 
 def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[Any]]:
@@ -24,9 +24,9 @@ def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[
     for key, part in inner(space):
         inner_leaves = named_leaves(part, f"{name}.{key}")
         if twice := sorted(leaves.keys() & inner_leaves.keys()):
-            allowed = "a space whose parts have different names"
-            hint = f"two of them are {twice[0]}: use no dots in the keys of a Dict"
-            raise ConfigError(name, str(space), allowed, hint)
+            problem = f"two parts of {shorten(space)} have the name {twice[0]}"
+            hint = "use no dots in the keys of a Dict"
+            raise ConfigError(name, str(space), hint=hint, problem=problem)
         leaves |= inner_leaves
     return leaves
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from trainables.envs.calls.contract import EnvContractError
 from trainables.envs.spaces.actions import ActionLayout, layout_of
-from trainables.errors import ConfigError, EnvError, shorten
+from trainables.errors import ConfigError, EnvError, in_yaml, shorten
 
 Array = NDArray[Any]
 #: Place in which an environment gives its masks.
@@ -50,16 +50,20 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         layout = layout_of(env.action_space)
         if not layout.choice_columns:
-            why = f"its actions are {env.action_space}, real numbers: a mask says which choices are"
-            raise ConfigError(MASK, source, "null for this environment", f"{why} valid")
+            why = "a mask says which choices are valid"
+            other = f"the actions {env.action_space}, which are real numbers"
+            raise ConfigError.of_conflict(MASK, source, other, "null", why)
         self._in_info = source == "info"
         space = env.observation_space
         parts = getattr(space, "spaces", None) if isinstance(space, spaces.Dict) else None
         if self._in_info:
             parts = {"observation": space}
         elif parts is None or MASK not in parts or len(parts) == 1:
-            allowed = f"info or null where observations are not Dict with {MASK} and more"
-            raise ConfigError(MASK, source, allowed, f"they are {space}")
+            problem = (
+                f"{in_yaml(source)} needs observations that are a Dict with {MASK} and other keys, "
+                f"and they are {space}"
+            )
+            raise ConfigError(MASK, source, hint="set it to info or null", problem=problem)
         self._starts, self._shape = column_starts(layout), (layout.logits,)
         self._length = 0
         self.observation_space = MaskedObservation(parts, layout.logits)

@@ -53,9 +53,11 @@ class NoPreprocessor:
     def __init__(self, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box):
             name = NAMES.get(type(space), "FlatteningPreprocessor")
-            allowed = "deepmind or rllib for an environment whose observations are not Box"
-            hint = f"a policy takes no raw {type(space).__name__}: the {name} flattens it"
-            raise ConfigError("preprocessor_pref", None, allowed, hint)
+            other = f"{type(space).__name__} observations"
+            why = f"policies need a Box, which the {name} makes of them"
+            raise ConfigError.of_conflict(
+                "preprocessor_pref", None, other, "deepmind or rllib", why
+            )
         self.observation_space = space
 
     def __call__(self, observation: Any) -> Array:
@@ -132,18 +134,22 @@ def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
         shown = preprocessor.observation_space
         given = np.asarray(preprocessor(sampled.sample()))
     except Exception as error:
-        hint = f"{name}({space}) raised {type(error).__name__}: {error}".splitlines()[0]
+        raised = f"{name}({space}) raised {type(error).__name__}: {error}".splitlines()[0]
         allowed = (
             "an object made from a space, with an observation_space, that is called with an "
             "observation"
         )
-        raise ConfigError(place, path, allowed, hint) from error
+        raise ConfigError(place, path, allowed, problem=raised) from error
     if not isinstance(shown, spaces.Box):
-        hint = f"that of {name} is {shown}"
-        raise ConfigError(place, path, "an observation_space that is a gymnasium.spaces.Box", hint)
-    if given.shape != shown.shape or not np.isfinite(given).all():
-        hint = f"{name} made {given.dtype} {given.shape} of a sample of {space}"
-        raise ConfigError(place, path, f"finite observations of shape {shown.shape}", hint)
+        problem = f"the observation_space of {name} is {shown}"
+        raise ConfigError(place, path, "a gymnasium.spaces.Box", problem=problem)
+    if given.shape != shown.shape:
+        problem = f"{name} made an array of shape {given.shape} of a sample of {space}"
+        allowed = f"{shown.shape}, as its observation_space says"
+        raise ConfigError(place, path, allowed, problem=problem)
+    if not np.isfinite(given).all():
+        problem = f"{name} made NaN or infinity of a sample of {space}"
+        raise ConfigError(place, path, "finite numbers", problem=problem)
     return cast("OwnPreprocessor", preprocessor)
 
 
@@ -162,9 +168,9 @@ def make_preprocessor(
     """
     if not isinstance(space, spaces.Box):
         if settings.layout not in (None, "flat"):
-            allowed = "null or flat where observations are not Box"
-            hint = f"a {type(space).__name__} is flattened, images in it too"
-            raise ConfigError(PLACE, settings.layout, allowed, hint)
+            other = f"{type(space).__name__} observations"
+            why = "they are flattened, images in them too"
+            raise ConfigError.of_conflict(PLACE, settings.layout, other, "null or flat", why)
         return FlatteningPreprocessor(space), ""
     seen = choose_view(space, settings)
     if seen.axes:

@@ -12,6 +12,9 @@ from trainables.errors import ConfigError
 logger = logging.getLogger(__name__)
 #: Settings that no native vector environment supports.
 ONLY_SEPARATE = ("restart_failed_sub_environments", "remote_worker_envs")
+#: Setting that they contradict, and advice to change it, for error messages.
+_NATIVE = "native_vector_env: true"
+_SEPARATE = "set native_vector_env to false"
 
 
 class VectorConfig(Section):
@@ -87,9 +90,8 @@ def check_vector_env(
     if environment.is_native:
         _check_native(config)
         if environment.action_mask:
-            allowed = "null with native_vector_env: true"
-            hint = "masks are taken from separate environments"
-            raise ConfigError("action_mask", environment.action_mask, allowed, hint)
+            given, why = environment.action_mask, "masks are taken from separate environments"
+            raise ConfigError.of_conflict("action_mask", given, _NATIVE, "null", why, _SEPARATE)
     if config.horizon is not None or config.soft_horizon:
         check_horizon(environment, config, limit)
     else:
@@ -102,19 +104,21 @@ def check_processes(config: VectorConfig) -> None:
     They are `remote_env_batch_wait_ms` and `env_step_timeout_s`.
     """
     if config.remote_env_batch_wait_ms and not config.remote_worker_envs:
-        raise ConfigError(
-            "remote_env_batch_wait_ms",
-            config.remote_env_batch_wait_ms,
-            "0 without remote_worker_envs: true",
-            "only environments in separate processes can continue without the others",
+        problem = (
+            "has no effect without remote_worker_envs: true, since only environments in separate "
+            "processes can continue without the others"
         )
+        hint = "set it to 0, or set remote_worker_envs to true"
+        given = config.remote_env_batch_wait_ms
+        raise ConfigError("remote_env_batch_wait_ms", given, hint=hint, problem=problem)
     if config.env_step_timeout_s is not None and not config.remote_worker_envs:
-        raise ConfigError(
-            "env_step_timeout_s",
-            config.env_step_timeout_s,
-            "null without remote_worker_envs: true",
-            "only a process can be cut off",
+        problem = (
+            "has no effect without remote_worker_envs: true, since only a separate process can be "
+            "ended"
         )
+        hint = "remove it, or set remote_worker_envs to true"
+        given = config.env_step_timeout_s
+        raise ConfigError("env_step_timeout_s", given, hint=hint, problem=problem)
 
 
 def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
@@ -150,13 +154,8 @@ def _check_native(config: VectorConfig) -> None:
     """Raise ConfigError for settings that no native vector environment supports."""
     for name in ONLY_SEPARATE:
         if getattr(config, name):
-            raise ConfigError(
-                name,
-                True,
-                "false with native_vector_env: true",
-                "a native vector environment is one object for all of them; "
-                "none of them can be restarted or moved alone",
-            )
+            why = "all environments are one object, and none can be restarted or moved alone"
+            raise ConfigError.of_conflict(name, True, _NATIVE, "false", why, _SEPARATE)
 
 
 def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: int | None) -> None:
@@ -167,20 +166,19 @@ def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: i
     """
     if config.horizon is None:
         if limit is None:
-            raise ConfigError(
-                "soft_horizon",
-                True,
-                "false without a finite horizon",
-                f"set horizon: {environment.env} has no limit of its own",
+            problem = (
+                f"true has no effect, because {environment.env} has no limit of steps, and horizon "
+                "is not set"
             )
+            hint = "set horizon too, or set soft_horizon to false"
+            raise ConfigError("soft_horizon", True, hint=hint, problem=problem)
     elif limit is not None and config.horizon > limit:
-        raise ConfigError(
-            "horizon",
-            config.horizon,
-            f"at most {limit}, the environment's own limit",
-            f"raise max_episode_steps of its spec, {limit} now "
-            f"(env_config: {{max_episode_steps: {config.horizon}}})",
+        problem = f"{config.horizon} is more than the environment's own limit of {limit} steps"
+        hint = (
+            f"lower it to {limit}, or raise the limit with env_config: "
+            f"{{max_episode_steps: {config.horizon}}}"
         )
+        raise ConfigError("horizon", config.horizon, hint=hint, problem=problem)
 
 
 def _note_limit(environment: EnvironmentConfig, limit: int | None) -> None:

@@ -43,20 +43,20 @@ def make_native(
         return CartPoleNative(vector.unwrapped, connector, config, place)
     mode = vector.metadata.get("autoreset_mode")
     if mode not in KINDS:
-        raise ConfigError(
-            "env",
-            environment.env,
-            "a vector environment whose metadata['autoreset_mode'] is one of "
-            + ", ".join(str(one) for one in KINDS),
-            f"it says {mode!r}, so it is unknown which of its rows are transitions",
+        problem = (
+            f"metadata['autoreset_mode'] of {environment.env} is {mode!r}, so it is unknown which "
+            "of its rows are transitions"
         )
+        allowed = f"one of {', '.join(str(one) for one in KINDS)}"
+        raise ConfigError("env", environment.env, allowed, problem=problem)
     if config.hard_horizon is not None and mode is not AutoresetMode.DISABLED:
-        raise ConfigError(
+        raise ConfigError.of_conflict(
             "horizon",
             config.horizon,
-            "null for this native vector environment",
-            f"it resets its environments by itself ({mode}), none when asked; set its own "
-            "limit in env_config, or native_vector_env: false",
+            "this native vector environment",
+            "null",
+            f"it resets its environments by itself ({mode}), and none when asked",
+            "set native_vector_env to false; a limit of its own may be set in env_config",
         )
     return KINDS[mode](vector, connector, config, place)
 

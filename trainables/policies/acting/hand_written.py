@@ -61,8 +61,8 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
         try:
             return source(env_spaces.network_input, action, dict(config))
         except Exception as error:
-            hint = f"it raised {type(error).__name__}: {error}"
-            raise ConfigError("policy", source, ALLOWED, hint) from error
+            problem = f"{shorten(source)} raised {type(error).__name__}: {error}"
+            raise ConfigError("policy", source, ALLOWED, problem=problem) from error
 
     policy = make()
     if callable(own := getattr(policy, "make_actor", None)):
@@ -70,8 +70,8 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
         actor.load(policy.acting_weights())
         return actor
     if not callable(getattr(policy, "compute_actions", None)):
-        hint = f"it made a {type(policy).__name__}"
-        raise ConfigError("policy", source, ALLOWED, hint)
+        problem = f"{shorten(source)} made a {type(policy).__name__}, which is not a policy"
+        raise ConfigError("policy", source, ALLOWED, problem=problem)
     # A second object is called once to find which columns it returns in addition to its actions.
     probe = HandWritten(make(), env_spaces, None)
     blank = np.zeros((1, *env_spaces.observation_shape), env_spaces.observation_dtype)
@@ -109,9 +109,10 @@ class HandWritten(Actor):
         first: Sequence[Any] = getattr(policy, "get_initial_state", list)()
         self._initial_states = [np.asarray(part, dtype=np.float32) for part in first]
         if any(part.any() for part in self._initial_states):
-            allowed = "a policy whose get_initial_state() is zeros"
-            hint = "episodes begin with zeros; let the policy add what it begins with"
-            raise ConfigError("policy", type(policy).__name__, allowed, hint)
+            name = type(policy).__name__
+            problem = f"get_initial_state() of {name} is not zeros, with which episodes begin"
+            hint = "return zeros, and let the policy itself add what it begins with"
+            raise ConfigError("policy", name, hint=hint, problem=problem)
         self._state_ends = np.cumsum(
             [part.size for part in self._initial_states], dtype=np.int64
         ).tolist()
@@ -152,8 +153,9 @@ class HandWritten(Actor):
 
         So do `values` and `likelihood`, which need its outputs.
         """
-        allowed = "a policy with make_actor(), for its values or the probabilities of given actions"
-        raise ConfigError("policy", type(self.policy).__name__, allowed, "compute_actions has none")
+        name = type(self.policy).__name__
+        problem = f"{name} has only compute_actions, which gives no values or probabilities"
+        raise ConfigError("policy", name, hint="give it make_actor()", problem=problem)
 
     def ask(self, observations: NDArray[Any], memory: Array) -> Acted:
         """Call the user's `compute_actions` for N filtered observations and states (N, M).

@@ -54,14 +54,19 @@ class Bounds:
         """
         layout = layout_of(space)
         if layout.choice_columns:
-            raise ConfigError("env", str(space), "real Box actions for this algorithm")
+            problem = (
+                f"its action space is {space}, and this algorithm chooses numbers, not choices"
+            )
+            hint = "use an environment with float Box actions, or train ppo or dqn"
+            raise ConfigError("env", str(space), hint=hint, problem=problem)
         with np.errstate(over="ignore"):
             low, high = (one.astype(np.float32) for one in bounds(space))
             # Twice a bound must be finite, too, since sums of two bounds are computed.
             doubled = 2 * np.concatenate([low, high])
         if not np.isfinite(doubled).all():
+            problem = f"its action space is {space}, and this algorithm needs finite bounds"
             hint = "wrap the environment in gymnasium.wrappers.RescaleAction or an ActionWrapper"
-            raise ConfigError("env", str(space), "actions with finite bounds", hint)
+            raise ConfigError("env", str(space), hint=hint, problem=problem)
         return cls(low, high)
 
     def scaled(self, unit: Array) -> Array:

@@ -91,9 +91,10 @@ class StochasticSampling:
         """
         if type(self).draw not in (StochasticSampling.draw, PredictedStdSampling.draw):
             kind = type(self).__name__
-            allowed = "StochasticSampling if an environment logs its own actions"
-            hint = "with others the probability of such an action is unknown"
-            raise ConfigError("exploration_config.type", kind, allowed, hint)
+            why = "the probability of such an action is unknown"
+            other = "an environment that logs its own actions"
+            place, allowed = "exploration_config.type", "StochasticSampling"
+            raise ConfigError.of_conflict(place, kind, other, allowed, why)
         if self._layout.scalar:
             return np.take_along_axis(log_softmax(head), actions[:, None], axis=1)[:, 0]
         logp = np.zeros(len(head), dtype=np.float32)
@@ -177,8 +178,8 @@ class PredictedStdSampling(StochasticSampling):
     def __init__(self, layout: ActionLayout) -> None:
         super().__init__(layout)
         if not self._reals:
-            allowed = "null or true for actions without real numbers, which have no deviations"
-            raise ConfigError("model.free_log_std", False, allowed)
+            problem = "has no effect on actions without real numbers, which have no deviations"
+            raise ConfigError("model.free_log_std", False, hint="remove it", problem=problem)
 
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
@@ -209,9 +210,13 @@ def require_stateless(exploration: StochasticSampling, place: str) -> None:
     """
     exploration.begin(0)
     if exploration.get_state():
-        hint = "they come and go, so its noise has no step to follow"
-        allowed = f"one whose noise does not continue from step to step, with {place}"
-        raise ConfigError("exploration_config", type(exploration).__name__, allowed, hint)
+        name = type(exploration).__name__
+        problem = (
+            f"{name} cannot be used with {place}: its noise continues from step to step, and they "
+            "come and go"
+        )
+        hint = "set another type of exploration"
+        raise ConfigError("exploration_config", name, hint=hint, problem=problem)
 
 
 class PolicyNoiseConfig(Settings):
@@ -337,8 +342,9 @@ class StateDependentSampling(StochasticSampling):
     def __init__(self, layout: ActionLayout, every: int) -> None:
         super().__init__(layout)
         if layout.choice_columns:
-            allowed = "StochasticSampling for actions with choices, to which no noise is added"
-            raise ConfigError("exploration_config.type", "StateDependentNoise", allowed)
+            kind, why = "StateDependentNoise", "no noise can be added to choices"
+            place, other = "exploration_config.type", "actions that are choices"
+            raise ConfigError.of_conflict(place, kind, other, "StochasticSampling", why)
         self._matrices: NoiseMatrices = NoiseMatrices(every)
 
     def draw(
@@ -415,8 +421,9 @@ class EpsilonGreedy(StochasticSampling):
         super().__init__(layout, noise)
         self._masked = masked
         if layout.real_columns:
-            allowed = "choices (Discrete, MultiDiscrete, MultiBinary) with epsilon-greedy"
-            raise ConfigError("env", "actions with real numbers", allowed)
+            problem = "the actions are real numbers, among which epsilon-greedy cannot choose"
+            hint = "use an environment with Discrete, MultiDiscrete or MultiBinary actions"
+            raise ConfigError("env", "actions with real numbers", hint=hint, problem=problem)
         self._sizes = layout.sizes[0] if layout.scalar else np.array(layout.sizes)
         self._shape = layout.shape
         self._config = config

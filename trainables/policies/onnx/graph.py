@@ -498,12 +498,10 @@ def _filter(graph: GraphBuilder, rows: str, filtering: Filtering) -> str:
     if type(filtering) is NoFilter:  # derived classes may change rows
         return rows
     if not isinstance(filtering, MeanStdFilter) or type(filtering) not in MEAN_STD:
-        raise ConfigError(
-            "observation_filter",
-            type(filtering).__name__,
-            "NoFilter, MeanStdFilter or ConcurrentMeanStdFilter in a model that is exported",
-            "the operations of other filters are not known",
-        )
+        name = type(filtering).__name__
+        problem = f"a policy with {name} cannot be exported, because its operations are not known"
+        allowed = "NoFilter, MeanStdFilter or ConcurrentMeanStdFilter"
+        raise ConfigError("observation_filter", name, allowed, problem=problem)
     x = graph.node("Cast", [rows], "wide", to=TensorProto.DOUBLE)
     x = graph.node("Sub", [x, graph.constant("mean", filtering.mean)], "centered")
     x = graph.node("Div", [x, graph.constant("deviation", filtering.std + EPSILON)], "scaled")

@@ -70,13 +70,14 @@ class OwnDistribution:
                 integer.
         """
         found: Any = load_callable(PLACE, path, "a class of distributions")
-        allowed = "a class whose num_inputs(action_space) gives how many numbers it is made from"
+        allowed = "a whole number of at least 1, how many numbers the distribution is made from"
         try:
             inputs = found.num_inputs(space)
         except Exception as error:
-            raise _refusal(path, allowed, f"{type(error).__name__}: {error}") from error
+            seen = f"its num_inputs raised {type(error).__name__}: {error}"
+            raise _refusal(path, allowed, seen) from error
         if not isinstance(inputs, int) or inputs < 1:
-            raise _refusal(path, allowed, f"for {space} it gave {inputs!r}")
+            raise _refusal(path, allowed, f"its num_inputs({space}) returned {inputs!r}")
         return cls(path, space, inputs)
 
     def load_class(self) -> "Callable[[Tensor], Distribution]":
@@ -148,10 +149,10 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
         raise _refusal(path, "a class with sample, greedy, logp and entropy", why) from error
     for name, (given, wanted) in expected.items():
         if tuple(given.shape) != wanted:
-            allowed = f"a {name} of shape {wanted}"
-            raise _refusal(path, allowed, f"for inputs {shape} it gave {tuple(given.shape)}")
+            seen = f"for inputs {shape} its {name} has the shape {tuple(given.shape)}"
+            raise _refusal(path, f"{wanted}", seen)
         if not torch.isfinite(given).all():
-            raise _refusal(path, "a distribution of finite numbers", f"its {name} has others")
+            raise _refusal(path, "finite numbers", f"its {name} has NaN or infinity")
     sizes = torch.tensor(layout.sizes[0] if layout.scalar else layout.sizes)
     if ((sizes > 0) & ((first < 0) | (first >= sizes))).any():
         why = f"its sample() gave {first.tolist()}"
@@ -174,9 +175,9 @@ def _sample_with_fixed_seed(distribution: Distribution) -> "Tensor":
         return distribution.sample().detach()
 
 
-def _refusal(path: str, allowed: str, hint: str) -> ConfigError:
+def _refusal(path: str, allowed: str, seen: str) -> ConfigError:
     """Return an error which says that the distribution at `path` is not what is `allowed`.
 
-    The first line of `hint` is its explanation.
+    The first line of `seen` says what is wrong with it.
     """
-    return ConfigError(PLACE, path, allowed, hint.splitlines()[0])
+    return ConfigError(PLACE, path, allowed, problem=f"{path}: {seen.splitlines()[0]}")

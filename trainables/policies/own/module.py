@@ -208,14 +208,15 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
             module = make(architecture.shape, outputs, **settings.arguments)
         except Exception as error:
             call = ", ".join([f"{architecture.shape}, {outputs}", *settings.arguments])
-            hint = f"{name}({call}) raised {type(error).__name__}: {error}".splitlines()[0]
-            place, allowed = f"{PLACE}_config", f"what {name} can be made from"
-            raise ConfigError(place, dict(settings.arguments), allowed, hint) from error
+            raised = f"{name}({call}) raised {type(error).__name__}: {error}".splitlines()[0]
+            place, hint = f"{PLACE}_config", f"give the arguments of {name}"
+            given = dict(settings.arguments)
+            raise ConfigError(place, given, hint=hint, problem=raised) from error
     if not isinstance(module, nn.Module):
         raise _refusal(settings, "a torch.nn.Module", f"{name} made a {type(module).__name__}")
     parameters = dict(module.named_parameters())
     if not any(one.requires_grad for one in parameters.values()):
-        raise _refusal(settings, "a module with parameters that learn", f"{name} has none")
+        raise _refusal(settings, "at least one", f"{name} has no parameters that learn")
     for key, one in parameters.items():
         if one.dtype != torch.float32 or one.is_meta or isinstance(one, nn.UninitializedParameter):
             hint = f"{key} of {name} is {'lazy' if one.is_meta else one.dtype}"
@@ -263,9 +264,9 @@ def check_learning_rows(architecture: Architecture, module: nn.Module, key: str,
     try:
         module(row)
     except ValueError as error:
-        allowed = f"at least 2 with {_require_own_module(architecture).path}"
-        hint = f"it cannot learn from one row: {error}".splitlines()[0]
-        raise ConfigError(key, rows, allowed, hint) from error
+        path = _require_own_module(architecture).path
+        why = f"it cannot learn from one row: {error}".splitlines()[0]
+        raise ConfigError.of_conflict(key, rows, path, "2 or more", why) from error
 
 
 def _require_own_module(architecture: Architecture) -> OwnModule:
@@ -328,9 +329,10 @@ def _join_shapes(shapes: Iterable[tuple[int, ...]]) -> str:
     return " and ".join(str(shape) for shape in shapes)
 
 
-def _refusal(settings: OwnModule, allowed: str, hint: str) -> ConfigError:
+def _refusal(settings: OwnModule, allowed: str, seen: str) -> ConfigError:
     """Return an error which says that the user's module is not what is `allowed`.
 
-    The first line of `hint` is its explanation.
+    The first line of `seen` says what is wrong with it.
     """
-    return ConfigError(PLACE, settings.path, allowed, hint.splitlines()[0])
+    problem = f"{settings.path}: {seen.splitlines()[0]}"
+    return ConfigError(PLACE, settings.path, allowed, problem=problem)

@@ -23,7 +23,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.config import VectorConfig
-from trainables.errors import ConfigError, EnvError, NotFiniteError
+from trainables.errors import ConfigError, EnvError, NotFiniteError, shorten
 from trainables.policies.acting.actor import Acted, Actor
 from trainables.policies.acting.inference import InferencePolicy
 from trainables.policies.exploration.actions import require_stateless
@@ -615,16 +615,18 @@ class AgentsSampler:
                 "multiagent.policy_mapping_fn",
                 pid,
                 f"one of {', '.join(self._plans)}",
-                f"it was returned for agent {agent!r} of environment {env_index}",
+                problem=f"it returned {shorten(pid)} for agent {agent!r} of environment "
+                f"{env_index}, which is not a policy",
             )
         agent_spaces, policy = self._agents[agent], self._plans[pid].spaces
         if (agent_spaces.observation, agent_spaces.action) != (policy.observation, policy.action):
             raise ConfigError(
                 "multiagent.policy_mapping_fn",
                 pid,
-                f"a policy with the spaces of agent {agent!r}",
-                f"the agent sees {agent_spaces.raw} and does {agent_spaces.action}; "
-                f"the policy sees {policy.raw} and does {policy.action}",
+                hint="return a policy with the agent's spaces",
+                problem=f"it returned {shorten(pid)}, with observations {policy.raw} and actions "
+                f"{policy.action}, for agent {agent!r}, with observations {agent_spaces.raw} and "
+                f"actions {agent_spaces.action}",
             )
         return pid
 

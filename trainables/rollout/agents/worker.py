@@ -9,7 +9,7 @@ import numpy as np
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import row_shape
-from trainables.errors import ConfigError, WorkerError
+from trainables.errors import ConfigError, WorkerError, in_yaml
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.filters import Filter, FilterConfig, make_filters
@@ -39,7 +39,8 @@ def require_together(settings: Mapping[str, Any]) -> None:
     """
     for key, (value, why) in NEEDED.items():
         if settings.get(key, value) != value:
-            raise ConfigError(key, settings[key], f"{value} with several policies", why)
+            other = "several policies"
+            raise ConfigError.of_conflict(key, settings[key], other, in_yaml(value), why)
 
 
 @dataclass(frozen=True)

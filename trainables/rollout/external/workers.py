@@ -46,12 +46,12 @@ class _CalledWorker(RolloutWorker):
         )
         assert isinstance(env.unwrapped, SpacesOnlyEnv)  # noqa: S101 the trainer has checked it
         if (horizon := spec.envs.horizon) and isinstance(env.unwrapped.base, ExternalEnv):
-            hint = "its episodes end when it calls end_episode(), with truncated=True if cut off"
-            raise ConfigError("horizon", horizon, "null with an ExternalEnv", hint)
+            why = "its episodes end when it calls end_episode(), with truncated=True if cut off"
+            raise ConfigError.of_conflict("horizon", horizon, "an ExternalEnv", "null", why)
         restarts = "restart_failed_sub_environments"
         if getattr(spec.envs, restarts) and isinstance(env.unwrapped.base, ExternalEnv):
-            hint = "it plays in its own thread, which cannot be started again"
-            raise ConfigError(restarts, True, "false with an ExternalEnv", hint)
+            why = "it plays in its own thread, which cannot be started again"
+            raise ConfigError.of_conflict(restarts, True, "an ExternalEnv", "false", why)
         return CalledEnvs(env, environment, context)
 
     def sample(self) -> Any:

@@ -158,8 +158,9 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
     stepped as one native object.
     """
     if config.record_env and not is_installed():
-        hint = "pip install 'sweep-rl[video]'"
-        raise ConfigError("record_env", config.record_env, "false without PyAV", hint)
+        problem = "a video needs PyAV, which is not installed"
+        hint = "install it: pip install 'sweep-rl[video]'"
+        raise ConfigError("record_env", config.record_env, hint=hint, problem=problem)
     if isinstance(config.render_env, str):
         find_viewer(config.render_env)
     key = "record_env" if config.records_rollout else "render_env"
@@ -167,8 +168,10 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
     if not value or value == "evaluation":
         return 0.0
     if environment.is_native:
-        hint = "a native vector environment begins its next episode before its last picture"
-        raise ConfigError(key, value, "false or evaluation with native_vector_env: true", hint)
+        other, allowed = "native_vector_env: true", "false or evaluation"
+        why = "a native vector environment begins its next episode before its last picture"
+        undo = "set native_vector_env to false"
+        raise ConfigError.of_conflict(key, value, other, allowed, why, undo)
     return check_pictures(environment, key, value)
 
 

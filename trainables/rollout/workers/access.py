@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from trainables.errors import ConfigError, TrainableError
+from trainables.errors import ConfigError, TrainableError, shorten
 
 P = TypeVar("P")
 DEFAULT_POLICY_ID = "default_policy"
@@ -31,7 +31,8 @@ def name_of_policy(policies: Mapping[str, Any], policy_id: str) -> str:
     if not policy_id and len(policies) == 1:
         return next(iter(policies))
     if policy_id not in policies:
-        raise ConfigError("policy_id", policy_id, f"one of {', '.join(policies)}")
+        problem = f"there is no policy {shorten(policy_id)}"
+        raise ConfigError("policy_id", policy_id, f"one of {', '.join(policies)}", problem=problem)
     return policy_id
 
 

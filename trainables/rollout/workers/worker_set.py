@@ -246,5 +246,5 @@ def require_as_many(states: Sequence[Any], workers: int) -> None:
     some states would be lost, or some workers would start from the beginning.
     """
     if len(states) != max(1, workers):
-        hint = "each worker continues where it was"
-        raise ConfigError("num_workers", workers, f"{len(states)}, as in the checkpoint", hint)
+        why = "each worker continues where it was"
+        raise ConfigError.of_checkpoint("num_workers", workers, len(states), why)

@@ -12,7 +12,7 @@ from trainables.core.settings import flatten, override, parse
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, in_yaml
 from trainables.offline.batches import WRITTEN
 from trainables.offline.config import ESTIMATED, check_statistics
 from trainables.policies.architecture import Activation, Architecture, architecture
@@ -165,8 +165,9 @@ class Algorithm(Trainable):
         """
         layout = settings.environment.observation_settings.layout
         if layout not in (None, spaces.image_settings.layout):
-            allowed = "the same for all policies, next to multiagent"
-            raise ConfigError("model.image_layout", layout, allowed)
+            problem = "cannot be set for one policy alone"
+            hint = "write it next to multiagent, for all policies"
+            raise ConfigError("model.image_layout", layout, hint=hint, problem=problem)
         shape, masks = spaces.observation_shape, spaces.masks
         made = architecture(settings.model, shape, cls.usual_networks, masks)
         highest, floats = spaces.divisor, spaces.observation_dtype == np.float32
@@ -185,28 +186,30 @@ class Algorithm(Trainable):
         """
         config_checks.check_together(settings)
         if settings.offline.reads_experience and not cls.learns_from_others:
-            allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
-            raise ConfigError(
-                "input", settings.offline.input, allowed, "bc, dqn, iql, sac and td3 read"
-            )
+            why = "it learns only from what its own policy does"
+            undo = "train bc, dqn, iql, sac or td3, which learn from stored experience"
+            given, name = settings.offline.input, cls.__name__
+            raise ConfigError.of_conflict("input", given, name, "sampler", why, undo)
         check_statistics(settings.offline, flatten(settings), cls.keeps_rows)
         filters = settings.filters
         apart = filters.observation_filter != "NoFilter" and not filters.synchronize_filters
         if apart and cls.keeps_rows:
-            allowed = f"true with {cls.__name__} and an observation_filter"
-            hint = "rows are filtered when they are drawn, by what all workers have seen"
-            raise ConfigError("synchronize_filters", False, allowed, hint)
+            place, other = "synchronize_filters", f"{cls.__name__} and an observation_filter"
+            why = "rows are filtered when they are drawn, by what all workers have seen"
+            undo = "remove observation_filter"
+            raise ConfigError.of_conflict(place, False, other, "true", why, undo)
         if settings.offline.reads_experience:
             cls._check_reading(settings)
         if (source := settings.environment.action_mask) and not cls.masks_actions:
-            hint = f"{cls.__name__} does not apply masks; ppo, a2c, impala and dqn do"
-            raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
+            undo = "train ppo, a2c, impala or dqn, which apply masks"
+            place, name = "action_mask", cls.__name__
+            raise ConfigError.of_conflict(place, source, name, "null", undo=undo)
         config_checks.check_model(settings.model, cls.model_keys, cls.__name__)
         cls._check_devices(settings)
         if settings.workers.data_parallel:
             if not cls.learns_in_ranks:
-                hint = f"{cls.__name__} does not learn in ranks"
-                raise ConfigError("data_parallel", True, "false", hint)
+                why, name = "it does not learn in several processes at once", cls.__name__
+                raise ConfigError.of_conflict("data_parallel", True, name, "false", why)
             config_checks.check_data_parallel(settings)
 
     @classmethod
@@ -217,17 +220,19 @@ class Algorithm(Trainable):
         estimators without `log_likelihoods`.
         """
         if settings.sampling.spreads_actions:
-            hint = "files contain the environment's actions, which are learnt unchanged"
-            raise ConfigError("normalize_actions", True, "false or auto with this input", hint)
+            other, allowed = f"input: {in_yaml(settings.offline.input)}", "false or auto"
+            why = "files contain the environment's actions, which are learnt unchanged"
+            raise ConfigError.of_conflict("normalize_actions", True, other, allowed, why)
         if settings.offline.postprocess_inputs and not hasattr(settings, "n_step"):
-            hint = "it learns from single steps; dqn has n_step"
-            raise ConfigError("postprocess_inputs", True, f"false with {cls.__name__}", hint)
+            why, undo = "it learns from single steps", "train dqn, which has n_step"
+            place, name = "postprocess_inputs", cls.__name__
+            raise ConfigError.of_conflict(place, True, name, "false", why, undo)
         asked, gives = settings.offline.input_evaluation, cls.log_likelihoods
         if gives is Algorithm.log_likelihoods and asked not in (ESTIMATED, ["simulation"], []):
-            hint = "its policy gives no probabilities for the estimates; those of bc and iql do"
-            raise ConfigError(
-                "input_evaluation", asked, f"[simulation] or [] with {cls.__name__}", hint
-            )
+            why = "its policy gives no probabilities for the estimates"
+            place, allowed, name = "input_evaluation", "[simulation] or []", cls.__name__
+            undo = "train bc or iql, whose policies do"
+            raise ConfigError.of_conflict(place, asked, name, allowed, why, undo)
 
     @classmethod
     def _check_devices(cls, settings: TrainerConfig) -> None:
@@ -236,11 +241,13 @@ class Algorithm(Trainable):
         For ``act_on`` the reason is `why_acts_on_cpu`, for the others ``num_gpus: 0``.
         """
         if settings.devices.act_on == "gpu" and (why := cls.why_acts_on_cpu(settings)):
-            raise ConfigError("act_on", "gpu", "auto or cpu here", why)
+            raise ConfigError.of_conflict("act_on", "gpu", "", "auto or cpu", why)
+        other, undo = "num_gpus: 0", "set num_gpus to 1"
         if settings.devices.graphs == "on" and not settings.resources.num_gpus:
-            raise ConfigError("graphs", "on", "auto or off with num_gpus: 0", "CUDA has graphs")
+            why = "only a GPU has CUDA graphs"
+            raise ConfigError.of_conflict("graphs", "on", other, "auto or off", why, undo)
         if (asked := settings.devices.precision) != "float32" and not settings.resources.num_gpus:
-            raise ConfigError("precision", asked, "float32 with num_gpus: 0")
+            raise ConfigError.of_conflict("precision", asked, other, "float32", undo=undo)
 
     @classmethod
     def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:

@@ -297,8 +297,8 @@ class Collector(Algorithm):
         in the error.
         """
         if problem := policy_files.find_mismatch(weights, self.policy.weights()):
-            allowed = "this policy's weights"
-            raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
+            problem = f"these are not the weights of this policy: {problem}"
+            raise ConfigError(f"weights.{policy_id}", sorted(weights), problem=problem)
 
     @staticmethod
     def _log_batch_size(settings: TrainerConfig) -> None:

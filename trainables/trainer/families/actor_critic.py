@@ -15,7 +15,7 @@ from pydantic import Field
 from trainables.envs.exactness.measuring import Inquiry, Inspection
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import spread
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, in_yaml
 from trainables.learners import compiling
 from trainables.learners.fused import compiled
 from trainables.learners.fused.policy import FlatPolicy
@@ -183,7 +183,9 @@ class ActorCriticTrainer(Trainer):
             }
             for key, (value, allowed) in only.items():
                 if value != allowed:
-                    raise ConfigError(key, value, f"{allowed} with StateDependentNoise")
+                    other = "exploration_config.type: StateDependentNoise"
+                    undo = "set another exploration"
+                    raise ConfigError.of_conflict(key, value, other, in_yaml(allowed), undo=undo)
 
     @property
     def computes_in_torch(self) -> bool:
@@ -220,12 +222,12 @@ class ActorCriticTrainer(Trainer):
             PredictedStdSampling(inspection.spaces.layout)
         at_first = settings.model.log_std_init
         if at_first is not None and not len(inspection.spaces.layout.real_columns):
-            allowed = "null for actions without real numbers, which have no deviations"
-            raise ConfigError("model.log_std_init", at_first, allowed)
+            problem = "has no effect on actions without real numbers, which have no deviations"
+            raise ConfigError("model.log_std_init", at_first, hint="remove it", problem=problem)
         why = cls._find_reason_for_torch(settings, inspection.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
         if why and asked in ("fused", COMPILED):
-            raise ConfigError("learner", asked, "auto or torch here", why)
+            raise ConfigError.of_conflict("learner", asked, "", "auto or torch", why)
         fused = COMPILED if cls._kernel(settings, inspection.spaces) else "fused"
         as_they_are = inspection.calls_trainer or settings.model.custom_action_dist is not None
         return {
@@ -269,8 +271,9 @@ class ActorCriticTrainer(Trainer):
             return
         whole = settings.sampling.batch_mode == "complete_episodes"
         if settings.batch_size * per_step == 1 and not whole:
-            hint = "one number has no deviation; or raise train_batch_size"
-            raise ConfigError("normalize_advantages", True, "false with a batch of one row", hint)
+            why, undo = "one number has no deviation", "raise train_batch_size"
+            place, other = "normalize_advantages", "a batch of one row"
+            raise ConfigError.of_conflict(place, True, other, "false", why, undo)
 
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
@@ -309,9 +312,10 @@ class ActorCriticTrainer(Trainer):
         module = check(tried, tried.count_outputs(spaces.layout), "values")
         check_learning_rows(tried, module, *cls.learning_rows_at_most(settings))
         if settings.workers.data_parallel and list(module.buffers()):
-            hint = "each rank would have its own buffers"
-            allowed = "a module without buffers with data_parallel"
-            raise ConfigError("model.custom_model", tried.custom_model.path, allowed, hint)
+            path = tried.custom_model.path
+            problem = f"{path} has buffers, and with data_parallel each process would have others"
+            hint = "use a module without buffers, or remove data_parallel"
+            raise ConfigError("model.custom_model", path, hint=hint, problem=problem)
 
     @classmethod
     def align_settled(cls, values: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
@@ -399,11 +403,12 @@ class ActorCriticTrainer(Trainer):
         `needed` describes the kernel with which it was trained.
         """
         if not self.context.allows_other_kernel:
-            why = (
-                f"this trial has {needed}; make kernels builds one, or sweep resume NAME "
-                f"--other-kernel continues with the kernel here, but not bit-exactly"
+            problem = f"{COMPILED} needs the kernel that this trial has, {needed}"
+            hint = (
+                "build it with make kernels, or continue with the kernel here, though not "
+                "bit-exactly: sweep resume NAME --other-kernel"
             )
-            raise ConfigError("learner", COMPILED, "one whose kernel is built here", why)
+            raise ConfigError("learner", COMPILED, hint=hint, problem=problem)
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
@@ -567,7 +572,9 @@ def _check_compiling(settings: ActorCriticConfig) -> None:
     }
     for key, (value, allowed) in only.items():
         if value != allowed:
-            raise ConfigError(key, value, f"{str(allowed).lower()} with learner_compile: true")
+            other, why = "learner_compile", "the loss would be compiled again and again"
+            usable, undo = in_yaml(allowed), "remove learner_compile"
+            raise ConfigError.of_conflict(key, value, other, usable, why, undo)
     compiling.check_compiler()
 
 

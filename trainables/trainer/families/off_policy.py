@@ -11,7 +11,7 @@ from pydantic import Field
 from trainables.core import rng
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, in_yaml
 from trainables.learners import compiling
 from trainables.learners.replay import ReplayBuffer, ReplayConfig, check_replay
 from trainables.policies.architecture import EPS, Activation, OptimizerConfig
@@ -118,16 +118,16 @@ class OffPolicyTrainer(Trainer):
         ``learner`` is fused and needs torch.
         """
         if len(inspection.spaces.observation_shape) != 1:
-            allowed = f"observations that are vectors with {cls.__name__}"
             shape = inspection.spaces.observation_shape
-            hint = f"its images are {shape}; model.image_layout: flat reads their numbers"
-            raise ConfigError("env", str(inspection.spaces.raw), allowed, hint)
+            problem = f"observations are images, {shape}, and {cls.__name__} reads only vectors"
+            hint = "set model.image_layout to flat, which reads their numbers as a vector"
+            raise ConfigError("env", str(inspection.spaces.raw), hint=hint, problem=problem)
         cls.check_spaces(settings, inspection.spaces)
         if isinstance(settings, OffPolicyConfig):
             config_checks.check_replay_on(settings, settings.replay, inspection.spaces)
         why = cls._find_reason_for_torch(settings)
         if why and isinstance(settings, OffPolicyConfig) and settings.learner == "fused":
-            raise ConfigError("learner", "fused", "auto or torch here", why)
+            raise ConfigError.of_conflict("learner", "fused", "", "auto or torch", why)
         return {**super().choose(settings, inspection), "learner": "torch" if why else "fused"}
 
     @classmethod
@@ -188,18 +188,21 @@ class OffPolicyTrainer(Trainer):
         }
         for key, (value, allowed, why) in only.items():
             if value != allowed:
-                raise ConfigError(key, value, f"{allowed} with {cls.__name__}", why)
+                name, usable = cls.__name__, in_yaml(allowed)
+                raise ConfigError.of_conflict(key, value, name, usable, why)
         if settings.learner_compile:
             compiling.check_compiler()
         if settings.critic_lr is not None and not isinstance(settings.schedule.lr_schedule, str):
-            allowed = "null where lr_schedule is a list of points"
-            hint = "those replace lr, of which critic_lr would be a multiple"
-            raise ConfigError("critic_lr", settings.critic_lr, allowed, hint)
+            other, undo = "a list of points as lr_schedule", "set lr_schedule to constant or linear"
+            why = "these replace lr, of which critic_lr is a multiple"
+            given = settings.critic_lr
+            raise ConfigError.of_conflict("critic_lr", given, other, "null", why, undo)
         wait = settings.envs.remote_env_batch_wait_ms
         if wait and settings.exploration in FOLLOWING:
-            allowed = f"0 with exploration_config.type: {settings.exploration}"
-            hint = "its noise continues from step to step of all environments together"
-            raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
+            other = f"exploration_config.type: {settings.exploration}"
+            why = "this noise continues from step to step of all environments together"
+            place, undo = "remote_env_batch_wait_ms", "set another exploration"
+            raise ConfigError.of_conflict(place, wait, other, "0", why, undo)
 
     def make_parts(self) -> dict[str, Stateful]:
         """Create the replay buffer, and return it as ``replay``; also create the stream of updates.

@@ -99,16 +99,18 @@ def spaces_of(
     for agent, spaces in inspection.agents.items():
         pid = agents.mapping(agent, stream_outside_episodes(agent))
         if pid not in agents.policies:
-            hint = f"it was returned for agent {agent!r}"
-            raise ConfigError(place, pid, f"one of {', '.join(agents.policies)}", hint)
+            problem = f"it returned {shorten(pid)} for agent {agent!r}, which is not a policy"
+            allowed = f"one of {', '.join(agents.policies)}"
+            raise ConfigError(place, pid, allowed, problem=problem)
         other, known = first_agents.setdefault(pid, (agent, spaces))
         if (known.observation, known.action) != (spaces.observation, spaces.action):
             raise ConfigError(
                 place,
                 pid,
-                "a policy for agents of the same spaces",
-                f"{other} sees {known.raw} and does {known.action}, {agent} sees {spaces.raw} and "
-                f"does {spaces.action}: give them two policies",
+                hint="give them two policies",
+                problem=f"agents {other} and {agent} share the policy {pid}, but have different "
+                f"spaces: observations {known.raw} and {spaces.raw}, actions {known.action} and "
+                f"{spaces.action}",
             )
     by_policy = {pid: spaces for pid, (_, spaces) in first_agents.items()}
     different = {repr((one.raw, one.action)) for one in inspection.agents.values()}
@@ -116,9 +118,10 @@ def spaces_of(
         if pid in agents.given_spaces and pid not in like:
             by_policy[pid] = checked_spaces(environment, *agents.given_spaces[pid])
         elif pid not in by_policy and len(different) > 1:
-            hint = f"no agent of {environment.env} has it, and agents differ: give it its spaces, "
-            hint += f"policies: {{{pid}: [null, observation space, action space, {{}}]}}"
-            raise ConfigError(f"multiagent.policies.{pid}", None, "a policy with agents", hint)
+            problem = f"no agent of {environment.env} has this policy, and its spaces are unknown"
+            hint = f"give them: {{{pid}: [null, observation space, action space, {{}}]}}"
+            place = f"multiagent.policies.{pid}"
+            raise ConfigError(place, None, hint=hint, problem=problem)
         elif pid not in by_policy:
             by_policy[pid] = inspection.spaces
     return by_policy
@@ -185,8 +188,9 @@ def with_policies(
         before = make_mapping(None, list(settings["policies"]))
         mapping = {agent: before(agent, stream_outside_episodes(agent)) for agent in agents}
     elif callable(mapping) and (path := import_path_of(mapping)) is None:
-        hint = "a checkpoint names it; put it at the top of a module"
-        raise ConfigError("policy_mapping_fn", shorten(mapping), "a dict or a function", hint)
+        problem = f"{shorten(mapping)} cannot be imported by its name, as checkpoints need it"
+        hint = "put the function at the top of a module, or give a dict"
+        raise ConfigError("policy_mapping_fn", shorten(mapping), hint=hint, problem=problem)
     elif callable(mapping):
         mapping = path
     learning = None if trained is None else list(trained)
@@ -260,8 +264,12 @@ def member_settings(settings: TrainerConfig, pid: str, changes: Mapping[str, Any
     for key, value in changes.items():
         if key not in allowed:
             shared = key in flatten(settings)
-            hint = "it is the same for all policies" if shared else nearest(key, allowed)
-            raise ConfigError(f"{place}.{key}", value, "a setting of one policy", hint.strip("; "))
+            if shared:
+                problem = "cannot be set for one policy alone"
+                hint = "write it next to multiagent, for all policies"
+            else:
+                problem, hint = "is not a setting of a policy", nearest(key, allowed)
+            raise ConfigError(f"{place}.{key}", value, hint=hint.strip("; "), problem=problem)
     alone = {
         "multiagent": {},
         "env_level": "C",

@@ -21,7 +21,7 @@ from trainables.core.logs import OneTimeLog
 from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.spaces.connectors import row_shape
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, shorten
 from trainables.evaluation.agents import AgentsPlayer
 from trainables.offline.batches import WRITTEN_IN_LANES
 from trainables.offline.config import IOContext
@@ -103,9 +103,13 @@ class MultiAgentTrainer(Trainer):
         require_together(flatten(settings))
         calls = make_calls(settings.callbacks)
         if calls and calls.has_functions("on_postprocess_traj"):
-            place, allowed = "callbacks.on_postprocess_traj", "absent with several policies"
-            hint = "an agent's rows are in several fragments; on_sample_end sees all of them"
-            raise ConfigError(place, settings.callbacks.callbacks, allowed, hint)
+            problem = (
+                "cannot be used with several policies, because an agent's rows are in several "
+                "fragments"
+            )
+            hint = "remove it, or use on_sample_end, which sees all of them"
+            place, given = "callbacks.on_postprocess_traj", settings.callbacks.callbacks
+            raise ConfigError(place, given, hint=hint, problem=problem)
         agents = Agents.of(settings)
         for pid, own in agents.policies.items():
             cls.algorithm.validate_config(member_settings(settings, pid, own))
@@ -151,8 +155,9 @@ class MultiAgentTrainer(Trainer):
         Raises ConfigError if it is set to true.
         """
         if settings.environment.native_vector_env is True:
-            hint = "an environment of several agents has no vector form"
-            raise ConfigError("native_vector_env", True, "auto or false", hint)
+            other, allowed = "several policies", "auto or false"
+            why = "an environment of several agents has no vector form"
+            raise ConfigError.of_conflict("native_vector_env", True, other, allowed, why)
         return override(settings, {"native_vector_env": False}, "config")
 
     # ---- made ------------------------------------------------------------------------------------
@@ -419,8 +424,8 @@ class MultiAgentTrainer(Trainer):
         self._apply_policies(apply_policy_changes(others, self._initial_agents), like, do_nothing)
         if checkpoint.get("members", {}).keys() != self.members.keys():
             had = ", ".join(checkpoint.get("members", {})) or "a single one"
-            hint = f"the checkpoint's are {had}"
-            raise ConfigError("multiagent.policies", [*self.members], "as in the checkpoint", hint)
+            given = ", ".join(self.members)
+            raise ConfigError.of_checkpoint("multiagent.policies", given, had)
         Trainer.load_checkpoint(self, checkpoint)
         of_members = [one.inexact for one in self.members.values()]
         reasons = [why for said in (self.inexact, *of_members) for why in said.split("; ") if why]
@@ -507,18 +512,23 @@ class MultiAgentTrainer(Trainer):
             ValueError: `policy_state` is of another policy; nothing is changed.
         """
         if policy_id in self.members:
-            allowed = f"a new name; there are {', '.join(self.members)}"
-            raise ConfigError("policy_id", policy_id, allowed)
+            problem = f"there is a policy {shorten(policy_id)} already"
+            hint = f"choose another name than {', '.join(self.members)}"
+            raise ConfigError("policy_id", policy_id, hint=hint, problem=problem)
         if policy_cls not in (None, self.algorithm, self.algorithm.__name__):
-            hint = "all policies of a trainer learn by its algorithm"
-            raise ConfigError("policy_cls", policy_cls, self.algorithm.__name__, hint)
+            name = self.algorithm.__name__
+            problem = f"all policies of this trainer learn by its algorithm, {name}"
+            hint = f"leave it out, or give {name}"
+            raise ConfigError("policy_cls", policy_cls, hint=hint, problem=problem)
         like = self._example_agents()
         if observation_space is not None or action_space is not None:
             agent = agent_with_spaces(self._seen.agents, observation_space, action_space)
             if agent is None:
                 given = f"{observation_space} and {action_space}"
-                hint = f"the agents are {', '.join(self._seen.agents)}"
-                raise ConfigError(f"the spaces of {policy_id}", given, "those of an agent", hint)
+                problem = f"no agent has the spaces {given}"
+                hint = f"give those of one of the agents {', '.join(self._seen.agents)}"
+                place = f"the spaces of {policy_id}"
+                raise ConfigError(place, given, hint=hint, problem=problem)
             like[policy_id] = agent
         now = with_policies_as_dict(self.settings.agents.multiagent)
         policies = {**now["policies"], policy_id: dict(config or {})}
@@ -558,14 +568,16 @@ class MultiAgentTrainer(Trainer):
         """
         policy_id = name_of_policy(self.members, policy_id)
         if self.settings.offline.reads_experience:
-            allowed = "no policy while input is read"
-            raise ConfigError("policy_id", policy_id, allowed, "stored batches of it may follow")
+            problem = (
+                f"{shorten(policy_id)} cannot be removed while input is read, as batches of it may "
+                "follow"
+            )
+            raise ConfigError("policy_id", policy_id, hint="keep the policy", problem=problem)
         now = with_policies_as_dict(self.settings.agents.multiagent)
         policies = {pid: one for pid, one in now["policies"].items() if pid != policy_id}
         if not policies:
-            raise ConfigError(
-                "policy_id", policy_id, "a policy other than the last one", "it is the last"
-            )
+            problem = f"{shorten(policy_id)} is the last policy, which cannot be removed"
+            raise ConfigError("policy_id", policy_id, hint="add another first", problem=problem)
         said = with_policies(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
         like = {pid: agent for pid, agent in self._example_agents().items() if pid != policy_id}
         self._apply_policies(said, like, do_nothing)

@@ -25,6 +25,7 @@ from sweep.searchers._shared.prior.sources import look_up
 from sweep.spec import SweepSpec
 from sweep.views import reading
 from sweep.views.formatting import plural
+from trainables.errors import shorten
 
 #: Maximum number of trials copied from all earlier sweeps together.
 MOST = 1000
@@ -84,8 +85,9 @@ def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> PriorResults:
         try:
             sweeps.append(_learn(spec, _find(spec, name, root), MOST // len(names)))
         except _UnsuitableSweep as error:
+            problem = f"the sweep {name} cannot be used: {error.found}"
             raise spec.source.refuse(
-                ("searcher", "prior"), name, error.allowed, error.found
+                ("searcher", "prior"), name, error.allowed, problem=problem
             ) from error
     return PriorResults(tuple(sweeps), tuple(map(_describe, sweeps)))
 
@@ -129,6 +131,7 @@ def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
         ("searcher", "prior"),
         name,
         f"a sweep in {root} ({known}), the path of a sweep's folder, or {games.describe_all()}",
+        problem=f"there is no sweep {shorten(name)}",
     )
 
 
@@ -151,7 +154,7 @@ def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
         had = plural(len(ranked), "trial")
         raise _UnsuitableSweep(
             f"a sweep in which {LEAST} trials or more have a {spec.metric}",
-            f"{had} of it {'has' if len(ranked) == 1 else 'have'} one",
+            f"{had} of it {'has' if len(ranked) == 1 else 'have'} a {spec.metric}",
         )
     rows = [
         RankedSettings(trial.number, rank, settings)
@@ -161,7 +164,7 @@ def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
     if not rows:
         raise _UnsuitableSweep(
             f"a sweep with one of the settings {', '.join(spec.space.searched)}",
-            "its trials have none of them",
+            "its trials have none of the searched settings",
         )
     return _thin_out(EarlierSweep(name, len(ranked), tuple(rows)), limit)
 

@@ -143,7 +143,10 @@ def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]
     trainables = {name.split("/")[0] for name in asked}
     if len(trainables) > 1 or not known.keys() >= set(asked):
         allowed = f"auto, none, root, sweeps, or {games.describe_all()}"
-        raise spec.source.refuse(("searcher", "prior"), ", ".join(asked), allowed)
+        given = ", ".join(asked)
+        problem = f"{given} are games of several trainables" if len(trainables) > 1 else ""
+        problem = problem or f"{given} is not a game with known trainings"
+        raise spec.source.refuse(("searcher", "prior"), given, allowed, problem=problem)
     return "".join(trainables), tuple(known[name][1] for name in asked)
 
 

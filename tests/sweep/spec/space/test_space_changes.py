@@ -101,7 +101,7 @@ def test_anything_else_is_refused_with_a_reason(
 
 def test_a_parameter_that_was_renamed_is_refused_with_its_new_name() -> None:
     old = {"learning_rate": {"uniform": [0, 1]}}
-    with pytest.raises(BadSpace, match=r"learning_rate is gone.*did you mean 'learning_rates'"):
+    with pytest.raises(BadSpace, match=r"learning_rate is missing.*did you mean 'learning_rates'"):
         changing.check_space(
             Space.parse(old), Space.parse({"learning_rates": old["learning_rate"]})
         )
@@ -335,7 +335,9 @@ def test_a_clone_of_a_trial_outside_is_refused_until_it_lies_inside(tmp_path: Pa
     sweeps.run(folder)
     sweeps.run(folder, space=FEWER)
     body: dict[str, Any] = {"trials_named": [0], "settings": {}, "from_checkpoint": False}
-    with pytest.raises(UsageError, match=r"target: 1\.0 is not allowed.*change its target too"):
+    with pytest.raises(
+        UsageError, match=r"target: trial 0 has 1\.0, which is outside .*change its target too"
+    ):
         ask(folder, Verb.CLONE, body, 0.0)
     assert ask(folder, Verb.CLONE, {**body, "settings": {"target": 2.0}}, 0.0)[0] is None
     sweeps.run(folder)

@@ -95,15 +95,15 @@ def test_a_pinned_parameter_has_one_value() -> None:
 @pytest.mark.parametrize(
     ("raw", "place", "allowed"),
     [
-        ({"lr": {"uniform": [0, 1]}}, "space.lr", "a finite number of values"),
-        ({"x": {"normal": [0, 1], "step": 1}}, "space.x", "a finite number of values"),
+        ({"lr": {"uniform": [0, 1]}}, "space.lr", "infinitely many values"),
+        ({"x": {"normal": [0, 1], "step": 1}}, "space.x", "infinitely many values"),
         (
             {
                 "n": {"randint": [1, MOST_STATES + 1]},
                 "x": {"choice": [1, 2], "when": {"n": {">": 5}}},
             },
             "space.n",
-            "can be enumerated",
+            "too many to visit",
         ),
     ],
 )

@@ -97,14 +97,26 @@ def test_settings_reach_the_environment() -> None:
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("brax:bal", {}, "expected a name in brax.envs; did you mean 'ball'"),
+        ("brax:bal", {}, "brax has no environment .bal.; did you mean 'ball'"),
         ("brax:ball", {"flor": 1}, "unexpected keyword argument 'flor'"),
-        ("playground:BallDrip", {}, "ALL_ENVS; did you mean 'BallDrop'"),
+        (
+            "playground:BallDrip",
+            {},
+            "playground has no environment 'BallDrip'; did you mean 'BallDrop'",
+        ),
         ("playground:BallDrop", {"flor": 1}, "no key {'flor'}"),
-        ("playground:BallDrop", {"impl": "warp"}, r"env_config\.impl: 'warp' .* expected jax"),
-        ("playground:Robot", {}, "robots' files are installed; python -c .* downloads them"),
+        (
+            "playground:BallDrop",
+            {"impl": "warp"},
+            r"env_config\.impl: warp cannot be used, .*; set it to jax",
+        ),
+        (
+            "playground:Robot",
+            {},
+            "the robot in playground:Robot are not installed; download them: python -c",
+        ),
         ("brax:ball", {"episode_length": 0}, r"env_config\.episode_length: 0 .* a whole number"),
-        ("brax:ball", {"observed": ["a", "b"]}, "is one vector; its observations are a, b"),
+        ("brax:ball", {"observed": ["a", "b"]}, "brax:ball has several observations: a, b"),
     ],
 )
 def test_mistakes_are_refused_in_one_line(name: str, config: dict[str, Any], message: str) -> None:
