@@ -208,7 +208,7 @@ def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) 
             known = ", ".join(domains)
             if name not in domains:
                 problem = f"{shorten(name)} is not a searched parameter"
-                raise BadConfig(f"{key}.settings", name, f"some of {known}", problem=problem)
+                raise BadConfig(f"{key}.settings", name, f"one of {known}", problem=problem)
             if not domains[name].contains(value):
                 raise BadConfig(f"{key}.settings.{name}", value, domains[name].describe())
     _check_points(steps, context.space, key)

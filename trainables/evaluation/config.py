@@ -66,7 +66,7 @@ WHY_NOT: Mapping[str, str] = {
     "connectors": _LEARNT_SO,
     "normalize_actions": _LEARNT_SO,
     "synchronize_filters": _LEARNT_SO,
-    "gamma": "its results are sums of rewards, without a discount",
+    "gamma": "its results are undiscounted sums of rewards",
     "sampler_perf_stats_ema_coef": "it measures no times of its parts",
     "num_workers": "evaluation_num_workers says how many children evaluate",
     "ignore_worker_failures": _REPLACED,
@@ -146,8 +146,8 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
             del changes[key]
         elif key in READ_BY_CHILDREN and not config.evaluation_num_workers:
             problem = (
-                "has no effect, because the trainer's own process evaluates, and has what the "
-                "trainer has"
+                "has no effect, because evaluations run in the trainer's own process, with its "
+                "resources"
             )
             hint = "remove it, or set evaluation_num_workers to 1 or more"
             raise ConfigError(f"{PLACE}.{key}", value, hint=hint, problem=problem)

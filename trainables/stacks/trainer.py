@@ -591,7 +591,7 @@ def in_lanes(place: str, value: object, allowed: str) -> ConfigError:
 
     `allowed` are the values that it supports, as in YAML.
     """
-    other, undo = "trials that train in lanes", "train without lanes, in another pool than stack"
+    other, undo = "trials that train in lanes", "use a pool other than stack"
     return ConfigError.of_conflict(place, value, other, allowed, undo=undo)
 
 

@@ -422,7 +422,10 @@ def validate_config(settings: TrainerConfig) -> None:
     """
     kind = settings.filters.observation_filter
     if settings.sampling.sample_async and kind not in CONCURRENT_KINDS:
-        why, undo = "one thread filters while another synchronises", "set sample_async to false"
+        why, undo = (
+            "one thread updates the filter while another synchronises it",
+            "set sample_async to false",
+        )
         place, allowed = "observation_filter", " or ".join(CONCURRENT_KINDS)
         raise ConfigError.of_conflict(place, kind, "sample_async", allowed, why, undo)
     if settings.envs.remote_env_batch_wait_ms:

@@ -50,7 +50,7 @@ _OTHER_BYTES = 4 + 1 + 4
 WIDE = 256
 _RANKS = "data_parallel"
 _CALLER = "an environment that calls the trainer"
-_NO_LANES = "train without lanes, in another pool than stack"
+_NO_LANES = "train without lanes, in a pool other than stack"
 _ONE = "such an environment is one object, which plays as many episodes at once as it likes"
 _OWN_PACE = "the environment decides when it steps"
 _NO_PICTURES = "such an environment is not drawn"
@@ -112,12 +112,11 @@ def check_agents(settings: TrainerConfig, inspection: Inspection) -> None:
     if inspection.agents and not policies:
         raise needs_policies(settings.environment, list(inspection.agents))
     if policies and not inspection.agents:
-        env, names = settings.environment.env, ", ".join(settings.agents.multiagent["policies"])
-        problem = f"{env} has one agent, and multiagent.policies names {names}"
+        env, names = settings.environment.env, list(settings.agents.multiagent["policies"])
+        problem = f"{env} has one agent, but multiagent.policies defines {in_yaml(names)}"
         hint = (
-            "remove multiagent, or use an environment of several agents: PettingZoo's (parallel, "
-            "or one agent after the other), or one whose dicts have __all__, as RLlib's "
-            "MultiAgentEnv"
+            "remove multiagent, or use a multi-agent environment: PettingZoo's (parallel or AEC), "
+            "or one that returns dicts with __all__, like RLlib's MultiAgentEnv"
         )
         raise ConfigError("env", env, hint=hint, problem=problem)
 
@@ -169,7 +168,7 @@ def check_data_parallel(settings: TrainerConfig) -> None:
             raise ConfigError.of_conflict(key, given[key], _RANKS, only, why, undo)
     if settings.model.use_lstm:
         place, undo = "model.use_lstm", "remove data_parallel"
-        why = "its processes learn from single rows, not from sequences"
+        why = "each worker then learns from single rows, not from sequences"
         raise ConfigError.of_conflict(place, True, _RANKS, "false", why, undo)
     calls = make_calls(settings.callbacks)
     if calls and calls.has_functions("on_postprocess_traj"):

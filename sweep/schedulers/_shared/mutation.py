@@ -149,11 +149,11 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
     key = "scheduler.hyperparam_mutations"
     for name in names or ():
         if name not in searched:
-            allowed = f"some of {', '.join(searched)}"
+            allowed = f"one of {', '.join(searched)}"
             problem = f"{shorten(name)} is not a searched parameter"
             raise BadConfig(key, name, allowed, nearest(name, searched), problem=problem)
         if name in context.fixed:
-            allowed = f"some of {', '.join(open_)}"
+            allowed = f"one of {', '.join(open_)}"
             problem = f"children cannot change {name}, which their parent's checkpoint holds"
             raise BadConfig(key, name, allowed, problem=problem)
     return tuple(open_ if names is None else names)

@@ -58,7 +58,7 @@ def top_rung(options: RungOptions, context: SchedulerContext) -> float | None:
     top = options.max_t if options.max_t is not None else end
     if top is not None and end is not None and top > end:
         problem = f"{top:g} is more than stop.{attr}, {end:g}, where trials end"
-        hint = "remove max_t, or raise the stop"
+        hint = f"lower or remove max_t, or raise stop.{attr}"
         raise BadConfig("scheduler.max_t", top, hint=hint, problem=problem)
     key, grace = "scheduler.grace_period", options.grace_period
     if top is not None and grace > top:
@@ -89,7 +89,7 @@ def check_reached(key: str, level: float, time_attr: str, context: SchedulerCont
             f"{level:g} is not less than stop.{time_attr}, {end:g}, so trials would end before the "
             "scheduler looks at them"
         )
-        raise BadConfig(key, level, hint="lower it, or raise the stop", problem=problem)
+        raise BadConfig(key, level, hint=f"lower it, or raise stop.{time_attr}", problem=problem)
 
 
 def is_waiting(trial: Trial) -> bool:

@@ -62,7 +62,7 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
     for level, _ in plan:
         if f"{level:g}" not in rungs:
             problem = f"there is no rung {level:g}"
-            raise BadConfig("seeds", f"{level:g}", f"some of {', '.join(rungs)}", problem=problem)
+            raise BadConfig("seeds", f"{level:g}", f"one of {', '.join(rungs)}", problem=problem)
     return {rungs[f"{level:g}"]: (seeds,) for level, seeds in plan}
 
 

@@ -357,7 +357,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
             hint = "write each value once"
             shown, other = shorten(value), shorten(values[first])
             problem = f"{shown} equals {other}, value {first} of the list"
-            problem = f"{shown} is there twice" if shown == other else problem
+            problem = f"{shown} is listed twice" if shown == other else problem
             raise reading.refuse_at(path, value, hint=hint, problem=problem)
     return tuple(values)
 

@@ -51,7 +51,7 @@ def test_children_inherit_them_and_change_the_others(name: str, synch: bool) -> 
 def test_who_asks_for_their_mutation_is_refused_in_one_line(name: str) -> None:
     asked = with_scheduler(name=name, hyperparam_mutations=["x", "workers"])
     with pytest.raises(
-        BadConfig, match=r"children cannot change workers, .*; expected some of x$"
+        BadConfig, match=r"children cannot change workers, .*; expected one of x$"
     ) as refusal:
         simulate({**asked, "space": SPACE}, curve)
     assert "\n" not in str(refusal.value)
@@ -78,7 +78,7 @@ def test_a_population_of_trainers_may_not_change_how_they_collect() -> None:
     changes = {"name": "pbt", "perturbation_interval": 2, "hyperparam_mutations": ["num_workers"]}
     text = "\n".join(f"{key}: {value}" for key, value in {**spec, "scheduler": changes}.items())
     with pytest.raises(
-        BadConfig, match=r"children cannot change num_workers, .*; expected some of lr$"
+        BadConfig, match=r"children cannot change num_workers, .*; expected one of lr$"
     ):
         resolving.resolve(specs.parse(text, "test.yaml"), ())
 

@@ -175,7 +175,7 @@ def test_a_plan_names_rungs_as_they_are_told() -> None:
         (pytest.approx(100 / 3), 2),
         (100, 2),
     ]
-    with pytest.raises(BadConfig, match=r"some of 11\.1111, 33\.3333, 100"):
+    with pytest.raises(BadConfig, match=r"one of 11\.1111, 33\.3333, 100"):
         brackets({12: 2}, max_t=100, grace_period=10)
 
 

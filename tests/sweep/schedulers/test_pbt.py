@@ -267,7 +267,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (with_scheduler(quantile_fraction=0.6), "less than or equal to 0.5"),
     (
         with_scheduler(hyperparam_mutations=["y"]),
-        "'y' is not a searched parameter; expected some of x",
+        "'y' is not a searched parameter; expected one of x",
     ),
     ({**SPEC, "space": {"x": 0.5}}, "no parameter is searched"),
     ({**SPEC, "scheduler": {"name": "pbt"}}, "perturbation_interval: is missing"),

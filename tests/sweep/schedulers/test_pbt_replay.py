@@ -169,7 +169,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (replay([*STEPS, STEPS[1]]), "not in the order in which they start"),
     (
         replay([{"from": 0, "settings": {"y": 1}}]),
-        "'y' is not a searched parameter; expected some of x",
+        "'y' is not a searched parameter; expected one of x",
     ),
     (replay([{"from": 0, "settings": {"x": 7.0}}]), "0.1 to 1.0, both included"),
     (

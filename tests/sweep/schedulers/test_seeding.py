@@ -68,7 +68,7 @@ def test_the_ladder_has_a_step_more_where_seeds_are_added() -> None:
 @pytest.mark.parametrize(
     ("given", "allowed"),
     [
-        ({4: 2}, "there is no rung 4; expected some of 1, 3, 9"),
+        ({4: 2}, "there is no rung 4; expected one of 1, 3, 9"),
         ({3: 1}, "1 to 1000, auto, or"),
         ({3: 4, 9: 2}, "more of them at each rung"),
         ({3: 10**6}, "1000 at most"),

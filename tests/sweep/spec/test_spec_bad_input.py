@@ -170,7 +170,7 @@ def test_the_spec_that_the_mistakes_are_made_in_is_good() -> None:
             13,
             ...,
             1,
-            "1 is there twice",
+            "1 is listed twice",
             "write each value once",
         ),
         (("stop: {t", "stop: 3 #"), 14, "stop", 3, "a mapping", ""),

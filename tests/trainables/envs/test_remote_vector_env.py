@@ -238,5 +238,5 @@ def test_E4_what_goes_wrong_in_a_remote_environment_is_told_where_it_may_not_be_
 
 
 def test_a_time_limit_needs_a_process_that_can_be_cut_off() -> None:
-    with pytest.raises(ConfigError, match="only a separate process can be ended"):
+    with pytest.raises(ConfigError, match="only a separate process can be killed"):
         PPO.check_config({"env": "CartPole-v1", "env_step_timeout_s": 1.0})

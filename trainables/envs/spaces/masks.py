@@ -50,8 +50,8 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         layout = layout_of(env.action_space)
         if not layout.choice_columns:
-            why = "a mask says which choices are valid"
-            other = f"the actions {env.action_space}, which are real numbers"
+            why = "a mask says which choices are valid, and they have none"
+            other = f"the real-valued actions {env.action_space}"
             raise ConfigError.of_conflict(MASK, source, other, "null", why)
         self._in_info = source == "info"
         space = env.observation_space

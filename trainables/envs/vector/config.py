@@ -114,7 +114,7 @@ def check_processes(config: VectorConfig) -> None:
     if config.env_step_timeout_s is not None and not config.remote_worker_envs:
         problem = (
             "has no effect without remote_worker_envs: true, since only a separate process can be "
-            "ended"
+            "killed"
         )
         hint = "remove it, or set remote_worker_envs to true"
         given = config.env_step_timeout_s

@@ -178,7 +178,7 @@ class PredictedStdSampling(StochasticSampling):
     def __init__(self, layout: ActionLayout) -> None:
         super().__init__(layout)
         if not self._reals:
-            problem = "has no effect on actions without real numbers, which have no deviations"
+            problem = "has no effect on discrete actions, which have no standard deviation"
             raise ConfigError("model.free_log_std", False, hint="remove it", problem=problem)
 
     def draw(

@@ -222,7 +222,7 @@ class ActorCriticTrainer(Trainer):
             PredictedStdSampling(inspection.spaces.layout)
         at_first = settings.model.log_std_init
         if at_first is not None and not len(inspection.spaces.layout.real_columns):
-            problem = "has no effect on actions without real numbers, which have no deviations"
+            problem = "has no effect on discrete actions, which have no standard deviation"
             raise ConfigError("model.log_std_init", at_first, hint="remove it", problem=problem)
         why = cls._find_reason_for_torch(settings, inspection.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"

@@ -290,7 +290,7 @@ BIG = 2**70
             {"x": {"choice": [1, 2, 1]}},
             "x.choice[2]",
             1,
-            "1 is there twice",
+            "1 is listed twice",
             "write each value once",
         ),
         (

@@ -474,7 +474,7 @@ for _ in range(40):
             "",
         ),
         ({"min": 0.0, "max": 1.0, "q": 0.3}, "x.q", 0.3, "divides", "0.9"),
-        ({"values": [1, 1]}, "x.values[1]", 1, "1 is there twice", "write each value once"),
+        ({"values": [1, 1]}, "x.values[1]", 1, "1 is listed twice", "write each value once"),
         ({"values": [1], "min": 0}, "x.min", "min", "only distribution, values", ""),
         ({"distribution": "beta", "min": 0}, "x.distribution", "beta", "one of constant", "bounds"),
         ({"distribution": "unifrm"}, "x.distribution", "unifrm", "one of", "'uniform'?"),
