@@ -351,7 +351,7 @@ def test_K5_K6_every_other_default_than_the_classic_one_is_declared(algorithm: s
         assert f"`{key}` (" in rows["K6"], key
     (told,) = re.findall(rf"\b{algorithm} ([\d.]+e-\d)", rows["K6"])
     assert float(told) == ours["lr"]
-    words = f"`num_workers` is {ours['num_workers']} where the classic default is 2"
+    words = f"The default of `num_workers` is {ours['num_workers']}, not 2"
     assert words in rows["K5"]
 
 
