@@ -116,7 +116,7 @@ def test_each_steps_commands_lead_one_sweep_from_a_laptop_to_a_cluster(desk: Des
     assert past.pool == f"dask@tls://127.0.0.1:{desk.port}"
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_commands_for_a_ray_cluster_lead_a_sweep_there(desk: Desk) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed; pip install 'sweep-rl[ray]'")

@@ -65,7 +65,7 @@ def test_P21_the_two_agents_of_the_page_learn_from_a_client_that_plays_over_http
     assert result["policy_reward_mean"].keys() == {"buyer", "seller"}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_P21_the_bundled_sweep_learns_from_a_client_that_plays_over_http(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

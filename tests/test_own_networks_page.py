@@ -17,7 +17,7 @@ PAGE = (HERE / "docs/own-networks.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_sweep_of_the_page_runs_and_its_winner_is_exported(tmp_path: Path) -> None:
     for name, body in FILES.items():
         (tmp_path / name).write_text(body)

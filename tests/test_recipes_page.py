@@ -137,7 +137,7 @@ def test_the_shell_script(desk: Path) -> None:
     assert "PRUNED" in {trial.status for trial in found.trials}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_script_in_the_style_of_cleanrl(desk: Path) -> None:
     found = run(desk, "cleanrl.yaml")
     rows = next(trial for trial in found.trials if trial.status == "COMPLETED").results()

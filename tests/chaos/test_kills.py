@@ -33,7 +33,7 @@ def test_a_sweep_of_lanes_that_is_killed_again_and_again_is_the_one_that_nobody_
     assert line["lost"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("server")  # where none is installed, this is skipped or fails
 def test_a_sweep_whose_server_is_killed_again_and_again_goes_on_by_itself(tmp_path: Path) -> None:
     assert kill_server.run(tmp_path, kills.KILLS, 0) == 0
@@ -41,7 +41,7 @@ def test_a_sweep_whose_server_is_killed_again_and_again_goes_on_by_itself(tmp_pa
     assert line["kills"] == kills.KILLS
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("server")
 def test_a_sweep_on_a_cluster_of_which_any_part_is_killed_is_the_one_that_nobody_disturbed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -70,7 +70,7 @@ def served(port: int, data: Path) -> Iterator[None]:
         server.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_commands_of_the_file_work_together(tmp_path: Path) -> None:
     port, data, work = free_port(), tmp_path / "data", tmp_path / "work"
     data.mkdir()

@@ -298,7 +298,7 @@ def test_a_process_that_was_killed_is_made_up_for_by_sync(here: Here, finished: 
     assert attached(here.root) == WITHOUT_A_MODEL
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_server_that_was_down_gets_what_it_keeps_later(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

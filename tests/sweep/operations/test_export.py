@@ -115,7 +115,7 @@ def _run_card(folder: Path, *without: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_continuous_policy_with_a_memory_plays_from_every_format(
     here: Here, tmp_path: Path
 ) -> None:

@@ -161,7 +161,7 @@ def test_a_worker_that_is_stopped_is_given_up_its_trial_goes_on_and_it_is_used_a
         assert not slow.is_running()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_worker_that_goes_on_after_it_was_given_up_ends_its_slice_and_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ def test_each_way_to_start_processes_works_and_survives_a_kill(ways: list[str]) 
     assert (figures["trials"], figures["kills"]) == (len(ways), 1)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.skipif(
     importlib.util.find_spec("ray") is None,
     reason="Ray is not installed; pip install 'sweep-rl[ray]'",

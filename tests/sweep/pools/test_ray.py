@@ -110,7 +110,7 @@ def test_a_pool_that_grows_gets_more_workers(ray_cluster: RayCluster, tmp_path: 
         wait_until(lambda: pool.slots == 2, 120)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_an_actor_that_is_stopped_is_given_up_and_another_one_takes_its_place(
     ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

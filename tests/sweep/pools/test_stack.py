@@ -224,7 +224,7 @@ def several_shapes(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Fol
     return runner.folder
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "failpoint",
     [

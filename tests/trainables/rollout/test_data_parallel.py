@@ -214,7 +214,7 @@ def test_B10_a_rank_that_stands_still_is_waited_for_so_long_and_no_longer(resume
         trainer.train()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_B10_a_rank_that_stands_still_is_told_nothing_for_ever(resumed: Runs) -> None:
     trainer, _, path = resumed
     trainer.restore(path)

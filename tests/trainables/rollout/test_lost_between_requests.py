@@ -69,7 +69,7 @@ def stopping_at_learning(trainer: PPO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "learn", stopping)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_child_that_is_stopped_while_large_weights_are_sent_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

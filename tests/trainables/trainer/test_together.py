@@ -117,7 +117,7 @@ def test_callbacks_see_the_same_of_environments_in_processes_of_their_own() -> N
         trainer.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_images_travel_compressed_as_they_were() -> None:
     config = {
         "env": "tests.support.spaces:AnySpaces",
