@@ -640,7 +640,7 @@ def read_env_config() -> None:
 def read_env_engine() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "envpool", None)  # as where its package is missing
-        with pytest.raises(ConfigError, match="env_engine: 'envpool'"):
+        with pytest.raises(ConfigError, match="env_engine: EnvPool is not installed"):
             make({"evaluation_config": {"env_engine": "envpool"}}).evaluate()
 
 
