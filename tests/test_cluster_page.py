@@ -99,7 +99,7 @@ def certified(desk: Desk) -> list[str]:
     return tls
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_each_steps_commands_lead_one_sweep_from_a_laptop_to_a_cluster(desk: Desk) -> None:
     (laptop,), (shared,), (local,) = map(
         blocks, ("One machine", "Two machines that share a folder", "Workers of a Dask cluster")

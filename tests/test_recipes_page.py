@@ -106,7 +106,7 @@ def test_torchrl(desk: Path) -> None:
     assert best.checkpoint().load()["steps"] in range(512, 4097, 512)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_folds_as_seeds(desk: Path) -> None:
     found = run(desk, "folds.yaml")
     assert found.best().score == pytest.approx(0.978, abs=0.01)
@@ -115,7 +115,7 @@ def test_folds_as_seeds(desk: Path) -> None:
     assert curves[curves["trial"] == found.best().number]["accuracy"].nunique() > 1
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_objective_of_optuna(desk: Path) -> None:
     done = scripts.python(["digits.py"], desk)
     assert done.returncode == 0, done.stderr

@@ -8,10 +8,11 @@ from benchmarks.chaos import kill_cluster, kill_lanes, kill_server, kills, parti
 from benchmarks.chaos.store_cases import Cases
 from benchmarks.chaos.victims import Victim
 from benchmarks.chaos.workload import SEARCHES
+from tests.support.proofs import proofs_except
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [Victim.GROUP, Victim.DRIVER, Victim.WORKER, Victim.ROLLOUT])
+@pytest.mark.parametrize("victim", proofs_except({Victim.GROUP, Victim.DRIVER}, Victim))
 def test_a_sweep_that_is_killed_again_and_again_is_the_one_that_nobody_killed(
     tmp_path: Path, victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +53,7 @@ def test_a_sweep_on_a_cluster_of_which_any_part_is_killed_is_the_one_that_nobody
     assert line["kills"] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_worker_that_was_cut_off_and_comes_back_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

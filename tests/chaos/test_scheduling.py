@@ -11,7 +11,7 @@ from tests.support.proofs import proofs_except
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", proofs_except({0, 1}, range(10)))  # parts that run side by side
+@pytest.mark.parametrize("seed", proofs_except({0}, range(10)))  # parts that run side by side
 def test_R18_whatever_happens_to_a_sweep_its_promises_hold(seed: int) -> None:
     happened = scheduling.case(seed, 20, shrinks=False)
     assert happened["sweeps"] >= 20

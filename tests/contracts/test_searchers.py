@@ -176,7 +176,7 @@ def test_every_kind_of_parameter_is_searched(name: str) -> None:
     assert len({json.dumps(searched) for searched in made.proposals}) == 9
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @settings(max_examples=5)
 @given(st.lists(st.integers(0, 7), min_size=24, max_size=24), st.integers(0, 2**62))
 def test_a_kept_searcher_and_a_new_one_propose_the_same(story: list[int], seed: int) -> None:

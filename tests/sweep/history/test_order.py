@@ -25,6 +25,7 @@ from sweep.testing.curves import CurvePoint
 from sweep.testing.pool import Pool, SimulatedClock
 from sweep.testing.simulation import Simulation
 from tests.support.operations import Operations
+from tests.support.proofs import proofs_except
 from tests.support.trials import history, trial
 
 KEYS: tuple[Key, ...] = (
@@ -188,7 +189,7 @@ def _flat(at: CurvePoint) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name",
     # Sweeps with further seeds take long to create.
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in COSTS],
+    proofs_except(QUICK, COSTS),
 )
 def test_a_slice_costs_as_much_in_a_long_sweep_as_in_a_short_one(name: str, tmp_path: Path) -> None:
     short = cost_per_slice(tmp_path, SHORT, **COSTS[name])

@@ -341,7 +341,7 @@ def test_a_server_without_files_of_its_own_is_sent_none(
     assert kept is place.startswith("mlflow-artifacts")
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_best_trials_model_is_in_mlflow_by_itself_and_all_where_that_is_asked_for(
     here: Here, tmp_path: Path
 ) -> None:

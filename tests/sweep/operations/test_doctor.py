@@ -321,7 +321,7 @@ def test_a_cluster_that_is_open_is_away_or_says_nothing_is_one_line(
 # ---- MLflow -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_tracking_server_is_only_read(doctor: Doctor, tmp_path: Path) -> None:
     port = free_port()
     with mlflow_server.serving(f"sqlite:///{tmp_path}/mlflow.db", port):

@@ -89,7 +89,7 @@ LINES = "document.querySelectorAll('.scatterlayer .trace').length"
 CURVES = "get-history-bulk"
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (apt-get install chromium)")
 def test_the_page_of_hundreds_of_trials_begins_with_the_best_hundred(tmp_path: Path) -> None:
     """It asks for the curves of those alone, so it is as quick with thousands."""

@@ -190,7 +190,7 @@ def test_a_trial_is_taken_up_in_python(there: There, tmp_path: Path) -> None:
     trainable.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_the_winner_is_handed_over_and_mlflow_keeps_its_files_there_too(
     s3_url: str, here: Here, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ QUICK = [way for way in WAYS if way not in LONG]
 KINDS = ["loader_fork", "loader_spawn", "loader_persistent", "torch_spawn", "environments"]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "ways",
     [[*QUICK, *KINDS], pytest.param(LONG, marks=pytest.mark.proof)],

@@ -245,7 +245,7 @@ def certificate(tmp_path: Path) -> dict[str, str]:
     return {"RAY_USE_TLS": "1", "RAY_AUTH_MODE": "disabled", **files}
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_head_that_dies_ends_the_driver_with_code_4_and_the_sweep_goes_on_to_the_bit(
     tmp_path: Path, certificate: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

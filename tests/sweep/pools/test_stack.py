@@ -320,7 +320,7 @@ def charged(folder: Folder) -> list[Closed]:
     return [event for event in events if isinstance(event, Closed) and event.end in bad]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_memory_that_does_not_suffice_halves_the_lanes_and_changes_nothing_else(
     runner: Runner, straight: Folder
 ) -> None:
@@ -333,7 +333,7 @@ def test_memory_that_does_not_suffice_halves_the_lanes_and_changes_nothing_else(
     assert without_lanes(runner.folder, 3) == without_lanes(straight, 6)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_device_that_is_lost_ends_the_driver_and_the_sweep_is_resumed_to_the_bit(
     runner: Runner, straight: Folder
 ) -> None:

@@ -1331,7 +1331,7 @@ def test_mlflows_page_knows_every_word_of_the_address(told: Story, root: Path) -
 # ---- a server -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_real_server_that_hangs_is_given_up_on_soon_and_gets_the_rest_later(
     root: Path, tmp_path: Path
 ) -> None:

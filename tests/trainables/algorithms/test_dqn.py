@@ -499,7 +499,7 @@ def test_a_checkpoint_of_another_replay_is_refused(small: DQN, tmp_path: Path) -
 # ---- it learns ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.timeout(1200)
 def test_dqn_learns_cartpole() -> None:
     """With the default settings, at the end of what they need and no sooner."""

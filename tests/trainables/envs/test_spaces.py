@@ -414,7 +414,9 @@ def test_a_function_may_wrap_an_environment_until_a_policy_can_live_in_it() -> N
 def test_W12_a_raw_tuple_or_dict_that_reaches_a_policy_names_the_preprocessor(
     name: str, word: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"{word} observations, .*the {word}FlatteningPreprocessor"):
+    with pytest.raises(
+        ValueError, match=f"{word} observations, .*the {word}FlatteningPreprocessor"
+    ):
         trainer_of(name, preprocessor_pref=None)
 
 

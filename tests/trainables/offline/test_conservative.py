@@ -77,7 +77,7 @@ def test_auto_is_torch_with_the_penalty() -> None:
         trainer.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_it_is_better_than_the_best_of_the_poor_policies_it_learnt_from(tmp_path: Path) -> None:
     poor: dict[str, Any] = {
         "env": "CartPole-v1",

@@ -278,7 +278,7 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(
         one.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("cls", "reached", "seeds"),
     [(DQN, 120, (1, 2, 3)), pytest.param(SAC, -700, (1,), marks=pytest.mark.proof)],

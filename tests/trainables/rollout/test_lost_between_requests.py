@@ -88,7 +88,7 @@ def test_a_child_that_is_stopped_while_large_weights_are_sent_is_replaced(
     assert differences([first + second + results, state], undisturbed) == []
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_child_that_takes_no_request_is_told_by_the_setting_that_cut_it_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
