@@ -345,7 +345,7 @@ def test_an_exported_policy_takes_the_mask_as_an_input(case: str, tmp_path: Path
             {"env": "CartPole-v1", "action_mask": "info", "native_vector_env": True},
             "action_mask: info cannot be used with native_vector_env",
         ),
-        (PPO, {"env": "Pendulum-v1", "action_mask": "info"}, "action_mask: info.*real numbers"),
+        (PPO, {"env": "Pendulum-v1", "action_mask": "info"}, "action_mask: info.*real-valued"),
         (
             PPO,
             {"env": "CartPole-v1", "action_mask": "observation"},

@@ -145,7 +145,7 @@ def test_deviations_begin_where_log_std_init_says(learner: str) -> None:
 @pytest.mark.parametrize(
     ("of", "config", "message"),
     [
-        (PPO, {"model": {"free_log_std": False}}, "model.free_log_std.*no deviations"),
+        (PPO, {"model": {"free_log_std": False}}, "model.free_log_std.*no standard deviation"),
         (
             PPO,
             {
@@ -172,7 +172,7 @@ def test_deviations_begin_where_log_std_init_says(learner: str) -> None:
         (
             PPO,
             {"model": {"log_std_init": -1.0}},
-            "model.log_std_init: has no effect .*no deviations",
+            "model.log_std_init: has no effect .*no standard deviation",
         ),
         (
             PPO,

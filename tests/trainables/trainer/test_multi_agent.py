@@ -559,7 +559,7 @@ def nowhere(agent: str) -> str:
     [
         (
             {"env": "CartPole-v1"},
-            r"CartPole-v1 has one agent, but multiagent.policies defines \[shared\]",
+            r"CartPole-v1 has one agent, but multiagent.policies defines \['shared'\]",
         ),
         ({"multiagent": {"policies": {"a": None, "b": None}}}, "it returned .* for agent 'left'"),
         (
