@@ -97,8 +97,8 @@ class Scheduler(schedulers.Scheduler):
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the options with the steps of the schedule in place of its file.
 
-        So a sweep replays what the file said at its creation, also if it is changed or moved later.
-        Raises BadConfig if the file cannot be used.
+        The sweep then replays these steps even if the file is changed or moved later. Raises
+        BadConfig if the file cannot be used.
         """
         file = options.get("schedule")
         if not isinstance(file, str):
