@@ -88,9 +88,7 @@ def clone(
 
     The clone does not count towards --trials.
     """
-    from sweep.spec import Override
-
-    changed = {override.path: override.value for override in map(Override.parse, settings)}
+    changed = options.read_once(settings, "--set", "lr=0.001")
     body = {"trials_named": [trial], "settings": changed, "from_checkpoint": from_checkpoint}
     _request(name, "clone", body, given)
 
@@ -113,14 +111,8 @@ def suggest(name: str, settings: tuple[str, ...], reason: str, **given: Any) -> 
     other. The trial counts towards --trials. Grid values that it displaces go to later trials.
     """
     from sweep.operations import control_client
-    from sweep.spec import Override
 
-    read = (Override.parse(text, "sweep suggest NAME", "lr=0.001") for text in settings)
-    suggested: dict[str, Any] = {}
-    for override in read:
-        if override.path in suggested:
-            raise click.UsageError(f"{override.path} is given twice; give each setting once")
-        suggested[override.path] = override.value
+    suggested = options.read_once(settings, "sweep suggest NAME", "lr=0.001")
     _request(
         name,
         "suggest",

@@ -229,30 +229,42 @@ def overrides(options_given: dict[str, Any]) -> "list[Override]":
     return [*settings, *(Override.of_option(key, value) for key, value in named)]
 
 
-def read_stop(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse the values of the option ``--stop``, such as ``timesteps_total=200000``.
+def read_once(texts: Sequence[str], option: str, example: str) -> dict[str, Any]:
+    """Parse values of an option that are ``KEY=VALUE``; return key → value.
 
-    Returns criterion → new value. Raises BadConfig if one is not ``KEY=VALUE``; it is not checked
-    that the criterion exists.
+    `option` and `example` are for messages. Raises BadConfig if one is not ``KEY=VALUE`` with a
+    value in YAML, and click.UsageError if a key is given twice.
     """
     from sweep.spec import Override
 
-    read = [Override.parse(text, "--stop", "timesteps_total=200000") for text in texts]
-    return {override.path: override.value for override in read}
+    read: dict[str, Any] = {}
+    for override in (Override.parse(text, option, example) for text in texts):
+        if override.path in read:
+            raise click.UsageError(f"{override.path} is given twice; give each key once")
+        read[override.path] = override.value
+    return read
+
+
+def read_stop(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse the values of the option ``--stop``, such as ``timesteps_total=200000``.
+
+    Returns criterion → new value. Raises as `read_once`; it is not checked that the criterion
+    exists.
+    """
+    return read_once(texts, "--stop", "timesteps_total=200000")
 
 
 def read_budget(options_given: dict[str, Any]) -> dict[str, Any]:
     """Parse the options ``--budget`` and ``--max-disk``, as fields of `Launch`.
 
     They are ``budget``, key → new value, and ``max_disk``, bytes or None. Raises BadConfig if
-    invalid.
+    invalid, and as `read_once`.
     """
     from sweep.core.errors import Place, Source
-    from sweep.spec import Budget, CheckpointPolicy, Override
+    from sweep.spec import Budget, CheckpointPolicy
     from sweep.spec.validation import validate
 
-    read = [Override.parse(text, "--budget", "time_s=7200") for text in options_given["budget"]]
-    changes = {override.path: override.value for override in read}
+    changes = read_once(options_given["budget"], "--budget", "time_s=7200")
     said = Source(marks={(): Place("--budget")})
     Budget().with_changes(changes, said)
     size = {"max_disk": options_given["max_disk"]}

@@ -31,6 +31,7 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.ledger.requests import Answer, Request, Verb
 from sweep.searchers import SearcherOptions
+from sweep.spec import Budget
 from sweep.spec.sections import size_text
 from sweep.spec.space import Space, initial
 from sweep.spec.space.domains import exact_decimal
@@ -73,6 +74,8 @@ class RequestHandler:
     """Space that suggestions are checked against; None if no suggestions are accepted."""
     options: SearcherOptions = field(default_factory=SearcherOptions)
     """Options of the searcher, which limit the share of trials that take suggestions."""
+    budget: Budget = field(default_factory=Budget)
+    """Present budget of the sweep, against which changes of it are checked."""
     allowed_slots: Callable[[int], tuple[int, str]] = lambda jobs: (jobs, f"{jobs} at once")
     """Function from a requested number of slots to the number that the pool gets, and a text about
     it."""
@@ -236,7 +239,7 @@ class RequestHandler:
         changes: list[str] = []
         events: list[Event] = []
         budget, max_disk = request.body.get("budget", {}), request.body.get("max_disk")
-        check_changed_budget(self.history, budget)
+        check_changed_budget(self.history, self.budget, budget)
         if trials is not None:
             changes.append(f"{trials} trials in all")
         changes += [f"budget.{key}: {json.dumps(value)}" for key, value in budget.items()]
@@ -296,19 +299,27 @@ class RequestHandler:
 
 
 def pending_limit_changes(
-    history: History, requests: Sequence[Request]
+    history: History, budget: Budget, requests: Sequence[Request]
 ) -> tuple[list[LimitsChanged], dict[int, Answer]]:
     """Decide on the `sweep set` requests among `requests`, which no driver has handled yet.
 
     Returns the changes of limits as events, and the number of each request → its answer. A request
     with a number of slots is refused. Trials that were pruned at the sweep's end are not yet
-    brought back.
+    brought back. `budget` is the present budget; each request is checked against it with the
+    changes of the requests before.
     """
-    handler = RequestHandler(history, driven=False)
-    decided = {r.number: handler.decide(r) for r in requests if r.verb is Verb.SET}
-    events = [event for decision in decided.values() for event in decision.events]
-    changes = [event for event in events if isinstance(event, LimitsChanged)]
-    return changes, {number: decision.answer for number, decision in decided.items()}
+    changes: list[LimitsChanged] = []
+    answers: dict[int, Answer] = {}
+    for request in requests:
+        if request.verb is not Verb.SET:
+            continue
+        decision = RequestHandler(history, driven=False, budget=budget).decide(request)
+        answers[request.number] = decision.answer
+        for event in decision.events:
+            if isinstance(event, LimitsChanged):
+                changes.append(event)
+                budget = budget.with_changes(event.budget)
+    return changes, answers
 
 
 def user_stops(history: History) -> list[Moved]:

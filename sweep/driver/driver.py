@@ -291,6 +291,7 @@ class Driver:
                 context.saves,
                 space=context.spec.space,
                 options=self._proposer.searcher.options,
+                budget=limits.present_budget(context.spec, self.history),
                 allowed_slots=allowed_slots,
             )
             decision = handler.decide(request)

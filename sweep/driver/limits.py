@@ -60,8 +60,7 @@ class BudgetTracker:
         Changes of the budget in the history count. Only the time is compared at each call, the
         other parts only if the history has grown.
         """
-        budget, changed = self._spec.budget, history.changed_budget
-        budget = budget.with_changes(changed) if changed else budget
+        budget = present_budget(self._spec, history)
         if not budget.is_set:
             return ""
         spent = history.spent_s + ledger.now() - self._began
@@ -176,18 +175,34 @@ def check_total(history: History, trials: int) -> None:
         raise UsageError(f"--trials: {trials} is more than {MOST_TRIALS}, the most of one sweep")
 
 
-def check_changed_budget(history: History, budget: Mapping[str, float | None]) -> None:
+def present_budget(spec: SweepSpec, history: History) -> Budget:
+    """Return the budget of a sweep's spec with the changes in its history."""
+    changed = history.changed_budget
+    return spec.budget.with_changes(changed) if changed else spec.budget
+
+
+def check_changed_budget(
+    history: History, present: Budget, changes: Mapping[str, float | None]
+) -> None:
     """Raise BadConfig for a change of the budget that the sweep cannot have.
 
     It is a ``settled`` if trials are not ranked by expected scores, as it could then never be
-    reached, or a whole number of more than 64 bits, which the ledger does not hold. `budget` maps
-    keys of the spec's budget to new limits.
+    reached; a ``min_delta`` without ``patience``, which would have no effect; or a whole number of
+    more than 64 bits, which the ledger does not hold. `present` is the budget before the changes,
+    which map keys of it to new limits.
     """
-    wanted: Mapping[str, object] = budget
+    wanted: Mapping[str, object] = changes
     for key, value in wanted.items():
         if isinstance(value, int) and value >= 2**63:
             raise BadConfig(f"--budget {key}", value, "a number below 2**63")
-    settled = budget.get("settled")
+    if changes.get("min_delta") and present.with_changes(changes).patience is None:
+        raise BadConfig(
+            "--budget min_delta",
+            wanted["min_delta"],
+            hint="set patience too, for example --budget patience=10",
+            problem="has no effect without patience, which this sweep does not have",
+        )
+    settled = changes.get("settled")
     if settled is not None and not is_by_expectation(history.objective):
         problem = (
             "cannot be used in this sweep: it has objectives, constraints or an aggregate in "

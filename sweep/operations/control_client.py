@@ -14,6 +14,7 @@ from typing import Any
 
 from sweep.core.errors import UsageError
 from sweep.driver.control import RequestHandler
+from sweep.driver.limits import present_budget
 from sweep.driver.proposals import Proposer
 from sweep.driver.start import launch
 from sweep.driver.start.creation import resolving
@@ -78,16 +79,18 @@ def user() -> str:
 
 
 def _apply_pending_requests(folder: Folder, history: History, trials: int) -> None:
-    """Apply the requests that no driver has handled to `history`: numbers of trials, suggestions.
+    """Apply the requests that no driver has handled to `history`: limits, suggestions.
 
-    `trials` is the number of trials in the spec, which counts if no request has changed it. The
-    suggestions are added to `open_suggestions` under negative numbers. Other requests are ignored.
+    The limits are numbers of trials and changed budgets. `trials` is the number of trials in the
+    spec, which counts if no request has changed it. The suggestions are added to `open_suggestions`
+    under negative numbers. Other requests are ignored.
     """
     history.wanted = history.wanted or trials
     with contextlib.closing(Requests(folder.ledger)) as requests:
         for request in requests.pending():
             if request.verb is Verb.SET:
                 history.wanted = request.body.get("trials") or history.wanted
+                history.changed_budget.update(request.body.get("budget", {}))
             if request.verb is Verb.SUGGEST:
                 waiting = Suggested(request.body["settings"], "")
                 history.open_suggestions = {**history.open_suggestions, -request.number: waiting}
@@ -104,10 +107,11 @@ def _check(folder: Folder, request: Request) -> None:
         paths = tuple(ledger.provenance["paths"])
         kept = launch.pickled_of(folder, ledger, spec)
     driven = lookup.state(folder, history) in lookup.DRIVEN
-    handler = RequestHandler(history, driven=driven)
+    if request.verb in (Verb.SUGGEST, Verb.SET) and not driven:  # earlier ones are handled first
+        _apply_pending_requests(folder, history, spec.trials)
+    budget = present_budget(spec, history)
+    handler = RequestHandler(history, driven=driven, budget=budget)
     if request.verb is Verb.SUGGEST:
-        if not driven:  # earlier requests are handled first
-            _apply_pending_requests(folder, history, spec.trials)
         options = SearcherOptions(suggested=spec.searcher.options.get("suggested", 1.0))
         handler = RequestHandler(history, driven=driven, space=spec.space, options=options)
     if request.verb in (Verb.CLONE, Verb.PAUSE):  # no other request needs the trainable

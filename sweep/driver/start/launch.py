@@ -47,7 +47,7 @@ from sweep.pools import Pool
 from sweep.schedulers._shared.population import Population
 from sweep.slices import reports, retention, store
 from sweep.slices.store import SweepStore
-from sweep.spec import Override, SweepSpec
+from sweep.spec import Budget, Override, SweepSpec
 from sweep.spec.space import Space, initial
 from sweep.views import formatting, reading
 from trainables.checkpoint.remote import RemoteError
@@ -424,8 +424,8 @@ def _take_over(
         begun = launch.final_evaluation.begin_event(history, jobs, launch.pool, unrecorded_s)
         history.extend(ledger.append(hold.term, [begun, *events]))
         return
-    limits.check_changed_budget(history, launch.budget)
-    wanted = launch.trials or history.wanted or reading.original_spec(ledger).trials
+    spec = reading.original_spec(ledger)
+    wanted = launch.trials or history.wanted or spec.trials
     began = TermBegan(
         socket.gethostname(),
         os.getpid(),
@@ -436,7 +436,13 @@ def _take_over(
         unrecorded_s,
     )
     limits.check_total(history, wanted)
-    changes, answers = _read_earlier_changes(ledger, history) if launch.changes_limits else ([], {})
+    budget = limits.present_budget(spec, history)
+    changes, answers = (
+        _read_earlier_changes(ledger, history, budget) if launch.changes_limits else ([], {})
+    )
+    for change in changes:
+        budget = budget.with_changes(change.budget)
+    limits.check_changed_budget(history, budget, launch.budget)
     retried = decisions.retried_moves(history) if launch.retry_failed else []
     other = any(isinstance(e, MetricChanged | SpaceChanged | StopChanged) for e in spec_changes)
     failing = history.end_reason.startswith(FAIL_FAST)
@@ -489,11 +495,14 @@ def _spec_changes(
 
 
 def _read_earlier_changes(
-    ledger: Ledger, history: History
+    ledger: Ledger, history: History, budget: Budget
 ) -> tuple[list[LimitsChanged], dict[int, Answer]]:
-    """Return the limits changed by `sweep set` while no driver ran, and request number → answer."""
+    """Return the limits changed by `sweep set` while no driver ran, and request number → answer.
+
+    `budget` is the one before these changes.
+    """
     with contextlib.closing(Requests(ledger.path)) as requests:
-        return control.pending_limit_changes(history, requests.pending())
+        return control.pending_limit_changes(history, budget, requests.pending())
 
 
 def _delete_leftovers(stored: SweepStore, history: History) -> None:

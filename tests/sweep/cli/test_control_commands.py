@@ -109,6 +109,9 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
         (["clone", "demo", "0", "--set", "lr"], "key=value"),
         (["suggest", "demo", "lr"], "expected key=value; for example sweep suggest NAME lr=0.001"),
         (["suggest", "demo", "lr=0.1", "lr=0.2"], "lr is given twice"),
+        (["clone", "demo", "0", "--set", "lr=0.1", "--set", "lr=0.2"], "lr is given twice"),
+        (["set", "demo", "--budget", "time_s=1", "--budget", "time_s=2"], "time_s is given twice"),
+        (["set", "demo", "--budget", "min_delta=1"], "min_delta: has no effect without patience"),
         (["suggest", "demo", "lr=4"], "suggest: lr: 4 is not allowed; expected 0.001 to 0.9"),
         (["suggest", "demo", "lr=0.1"], "`sweep set NAME --trials 2` makes room for one more"),
         (
@@ -152,6 +155,18 @@ def test_without_a_driver_the_command_says_what_it_waits_for(here: Here, finishe
         True,
         True,
     ]
+
+
+def test_min_delta_may_follow_a_patience_that_waits_for_a_driver(
+    here: Here, finished: Folder
+) -> None:
+    assert here("set", "demo", "--budget", "patience=3")[0] == 0
+    assert here("set", "demo", "--budget", "min_delta=1")[0] == 0
+    again = ("resume", "demo", "--pool", "inline", "--budget", "min_delta=0.5")
+    assert here(*again)[0] == 0
+    assert sweeps.history(finished).changed_budget == {"patience": 3, "min_delta": 0.5}
+    code, _, err = here(*again, "--budget", "patience=null")
+    assert (code, "--budget min_delta: has no effect without patience" in err) == (2, True)
 
 
 def test_a_suggestion_waits_for_the_next_driver_and_results_say_whose_it_is(
