@@ -70,6 +70,33 @@ class NewCounter(Counter):
         return state.count >= params.goal
 
 
+class Clock(Counter):
+    """The same, but what is seen is the share of the time limit that has passed."""
+
+    def reset_env(self, key: Array, params: Params) -> tuple[Array, State]:
+        """Begin at 0."""
+        _, state = super().reset_env(key, params)
+        return self._passed(state, params), state
+
+    def step_env(
+        self, key: Array, state: State, action: Array, params: Params
+    ) -> tuple[Array, State, Array, Array, dict[str, Any]]:
+        """Count, and look at the clock."""
+        _, after, *others = super().step_env(key, state, action, params)
+        return self._passed(after, params), after, *others
+
+    def observation_space(self, params: Params) -> Any:
+        """A share."""
+        return SimpleNamespace(low=0.0, high=1.0, shape=(1,))
+
+    def _passed(self, state: State, params: Params) -> Array:
+        return jnp.float32(state.time / params.max_steps_in_episode)[None]
+
+
+class NewClock(Clock, NewCounter):
+    """The same for an API that keeps truncation apart."""
+
+
 def module(env: Counter) -> ModuleType:
     """Return the module."""
     made: Any = ModuleType("gymnax")

@@ -1,7 +1,9 @@
 """An environment of gymnax as a class whose functions `UserEnvironment` steps.
 
 Up to gymnax 0.0.9 a time limit ends an episode like a failure does. Here it truncates the episode
-with every version: the environment's own limit is lifted, and `limit` is applied outside.
+with every version: a step asks the environment with its limit lifted if the episode was terminated,
+and `limit` is applied outside. All else comes from a step with the limit, on which observations may
+depend.
 Observations that are one of n choices become n numbers, of which one is 1.
 """
 
@@ -45,7 +47,9 @@ class GymnaxEnv:
         own = usual.replace(**params)
         self.limit = int(getattr(own, _LIMIT, 0))
         separates = hasattr(self._env, "is_truncated")
-        self._params = own if separates else own.replace(**{_LIMIT: _NO_LIMIT})
+        self._params = own
+        self._endless = None if separates else own.replace(**{_LIMIT: _NO_LIMIT})
+        """Parameters without the time limit; None if gymnax itself keeps truncation apart."""
         self._seen = self._env.observation_space(own)
         self.observation_space = _observations(self._seen)
         self.action_space = _actions(self._env.action_space(own))
@@ -62,6 +66,8 @@ class GymnaxEnv:
         """
         given = self._env.step_env(key, state, action, self._params)
         observation, after, reward, terminated, _ = given
+        if self._endless is not None:  # the compiler merges the parts that both steps have
+            terminated = self._env.step_env(key, state, action, self._endless)[3]
         # A state must keep its dtypes; gymnax's numbers are Python's until the first step.
         after = jax.tree.map(
             lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), after, state

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from tests.support import gymnax_stand_in
-from tests.support.gymnax_stand_in import Counter, NewCounter
+from tests.support.gymnax_stand_in import Clock, Counter, NewClock, NewCounter
 from trainables.envs.compiled.registry import EnvKey, key_of, make
 from trainables.envs.compiled.user_class import UserEnvironment
 from trainables.envs.make import EnvironmentConfig, make_env
@@ -158,6 +158,16 @@ def test_gymnaxs_time_limits_are_truncations() -> None:
         assert [env.step(np.int64(action))[2:4] for _ in expected] == expected
     seen, reward, terminated, truncated, _ = env.step(np.int64(2))
     assert (seen.tolist(), reward, terminated, truncated) == ([0, 0, 0, 0, 1], 1.0, True, False)
+
+
+@pytest.mark.parametrize("_gymnax", [Clock, NewClock], ids=["0.0.9", "1.0"], indirect=True)
+@pytest.mark.usefixtures("_gymnax")
+def test_observations_of_gymnax_may_depend_on_the_time_limit() -> None:
+    env = alone("gymnax:Counter-misc", max_steps_in_episode=4)
+    env.reset(seed=0)
+    seen = [env.step(np.int64(0)) for _ in range(4)]
+    assert [one[0].tolist() for one in seen] == [[0.25], [0.5], [0.75], [1.0]]
+    assert [one[2:4] for one in seen] == [(False, False)] * 3 + [(False, True)]
 
 
 @pytest.mark.usefixtures("_gymnax")
