@@ -12,6 +12,7 @@ import torch
 
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.iql import IQL
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
@@ -32,6 +33,8 @@ KINDS: dict[str, tuple[type[Trainer], dict[str, Any], int]] = {
     "sac": (SAC, {**LEARN, "env": "Pendulum-v1"}, 1),
     "sac of choices": (SAC, LEARN, 1),
     "td3": (TD3, {**LEARN, "env": "Pendulum-v1"}, 2),
+    "iql": (IQL, {**LEARN, "env": "Pendulum-v1"}, 1),
+    "iql of choices": (IQL, LEARN, 1),
 }
 
 

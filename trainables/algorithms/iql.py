@@ -22,7 +22,7 @@ from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.bounded.acting import Bounds
 from trainables.policies.policy import Scalar
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.families.off_policy import OffPolicyConfig, OffPolicyTrainer
+from trainables.trainer.families.off_policy import RATES, OffPolicyConfig, OffPolicyTrainer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,14 +102,31 @@ class IQL(OffPolicyTrainer):
         Returns ``value_loss``, ``policy_loss``, ``critic_loss``, ``mean_q``, ``mean_weight`` and
         ``critic_grad_norm``. Raises NotFiniteError if loss or gradient is NaN or infinite.
         """
+        batch, rates = self.policy.on_device(rows), (self.critic_learning_rate, self.learning_rate)
+        if self.graphs is None:
+            return self._step(batch, *rates)
+
+        def step(inputs: "Mapping[str, Tensor]") -> "dict[str, Any]":
+            return self._step(inputs, *(inputs[name] for name in RATES))
+
+        named = dict(zip(RATES, rates, strict=True))
+        return {**self.graphs.run("update", step, {**batch, **named})}
+
+    def _step(
+        self, batch: "Mapping[str, Tensor]", critic_rate: Scalar, rate: Scalar
+    ) -> dict[str, Scalar]:
+        """Make one update on a batch (B, …) on the policy's device; return `update`'s statistics.
+
+        `rate` is the learning rate of the actor and its standard deviations.
+        """
         import torch
 
         settings, policy, model = self.settings, self.policy, self.policy.model
-        loss, stats = self.loss(policy.on_device(rows))
-        norm = policy.minimise(loss, self.critic_learning_rate, settings.grad_clip, "critic")
-        policy.descend(self.learning_rate, settings.grad_clip, "actor")
+        loss, stats = self.loss(batch)
+        norm = policy.minimise(loss, critic_rate, settings.grad_clip, "critic")
+        policy.descend(rate, settings.grad_clip, "actor")
         if model.log_std is not None:
-            policy.descend(self.learning_rate, None, "log_std")
+            policy.descend(rate, None, "log_std")
             with torch.no_grad():
                 model.log_std.clamp_(*LOG_STD)
         model.update_targets(settings.tau)

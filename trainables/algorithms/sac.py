@@ -28,7 +28,7 @@ from trainables.policies.bounded.acting import (
 )
 from trainables.policies.policy import Scalar
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.families.off_policy import OffPolicyConfig, OffPolicyTrainer
+from trainables.trainer.families.off_policy import RATES, OffPolicyConfig, OffPolicyTrainer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,10 +39,6 @@ Rows = Mapping[str, NDArray[Any]]
 #: Target entropy of choices, as a share of their largest entropy. The published 0.98 forbids clear
 #: decisions; where these are needed (CartPole), the temperature then grows without end.
 SHARE_OF_ENTROPY = 0.5
-
-
-#: Inputs of a captured update in addition to the batch: the learning rates.
-RATES = ("critic_rate", "rate")
 
 
 class Config(OffPolicyConfig):

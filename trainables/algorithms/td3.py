@@ -27,7 +27,7 @@ from trainables.policies.bounded.acting import (
 from trainables.policies.policy import Scalar
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.families.off_policy import OffPolicyConfig, OffPolicyTrainer
+from trainables.trainer.families.off_policy import RATES, OffPolicyConfig, OffPolicyTrainer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,13 +135,13 @@ class TD3(OffPolicyTrainer):
             of = self._torch_losses
             return self._step(
                 updates_actor,
-                (inputs["critic_rate"], inputs["rate"]),
+                (inputs[RATES[0]], inputs[RATES[1]]),
                 of.critics_of(inputs),
                 lambda: of.actor_of(inputs["observations"]),
             )
 
         inputs = losses.inputs(rows, self.streams["update"])
-        named = dict(zip(("critic_rate", "rate"), rates, strict=True))
+        named = dict(zip(RATES, rates, strict=True))
         return {**self.graphs.run("all" if updates_actor else "critics", step, {**inputs, **named})}
 
     def _step(

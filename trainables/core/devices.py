@@ -41,9 +41,9 @@ class DevicesConfig(Section):
     )
     graphs: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="CUDA graphs: gradient steps of ppo, a2c, impala, dqn, sac and td3 are "
-        "captured once and launched as a whole. off; on, which needs num_gpus above 0; auto: on "
-        "with CUDA. Steps that cannot be captured, such as those of optimizers other than adam "
+        description="CUDA graphs: gradient steps of ppo, a2c, impala, dqn, sac, td3 and iql "
+        "are captured once and launched as a whole. off; on, which needs num_gpus above 0; auto: "
+        "on with CUDA. Steps that cannot be captured, such as those of optimizers other than adam "
         "and adamw, are launched kernel by kernel, and the log says so.",
     )
     precision: Literal["float32", "tf32", "bf16"] = Field(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.stand_in import as_accelerator, fetches
+from tests.support.stand_in import as_accelerator, fetches, replay_captured_steps
 from tests.support.trainers import differences, train_to_end
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
@@ -52,6 +52,8 @@ KINDS: dict[str, tuple[type[Trainer], dict[str, Any], int]] = {
         1,
     ),
     "td3": (TD3, {**OFF_POLICY, "env": "Pendulum-v1"}, 2),  # with and without the actor
+    "iql": (IQL, {**OFF_POLICY, "env": "Pendulum-v1", "critic_lr": 1e-2, "grad_clip": 0.1}, 1),
+    "iql of choices": (IQL, OFF_POLICY, 1),
 }
 
 
@@ -75,8 +77,22 @@ def test_captured_steps_give_the_numbers_of_ordinary_ones_to_the_bit(kind: str) 
     assert differences(found, train_to_end(made(kind, "off"), 6)) == []
 
 
-@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "dqn"])
-def test_a_restored_trainer_captures_anew_and_goes_on_to_the_bit(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_operations_of_the_capture_alone_give_these_numbers_too(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    replay_captured_steps(monkeypatch)
+    with caplog.at_level(logging.WARNING):
+        found = train_to_end(made(kind, "on"), 6)
+    assert [one for one in caplog.messages if one.startswith("graphs: ")] == []
+    assert differences(found, train_to_end(made(kind, "off"), 6)) == []
+
+
+@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "iql", "dqn"])
+def test_a_restored_trainer_captures_anew_and_goes_on_to_the_bit(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay_captured_steps(monkeypatch)
     first = made(kind, "on")
     for _ in range(4):
         first.train()
@@ -91,7 +107,7 @@ def test_a_restored_trainer_captures_anew_and_goes_on_to_the_bit(kind: str, tmp_
         assert differences(train_to_end(again, 3), expected) == []
 
 
-@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "dqn"])
+@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "iql", "dqn"])
 def test_a_captured_step_fetches_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "num_sgd_iter" if kind == "ppo" else "updates_per_step"
     counts = []
@@ -165,7 +181,7 @@ def test_only_some_sizes_are_captured() -> None:
         (PPO, {"clip_param_schedule": [[0, 0.2], [9, 0.1]]}, "clip_param_schedule is not constant"),
         (PPO, {"model": {"use_lstm": True}}, "model.use_lstm is true"),
         (DQN, {"noisy": True}, "noisy is true"),
-        (IQL, {"buffer_size": 1000}, "those of IQL are not captured"),
+        (IQL, {"learner_compile": True}, "learner_compile is true"),
     ],
 )
 def test_the_log_says_why_steps_are_not_captured(

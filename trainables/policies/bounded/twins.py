@@ -203,7 +203,9 @@ class IQLNetworks(ActorCritic):
         if len(self._half):
             x = torch.cat([x, ((actions - self._middle) / self._half).clamp(-1, 1)], dim=1)
         q = as_float32(layers[-1](hidden_units(layers, x, self.architecture.activation)))
-        return q[..., 0] if len(self._half) else q[:, torch.arange(len(actions)), actions]
+        if len(self._half):
+            return q[..., 0]
+        return q[:, torch.arange(len(actions), device=actions.device), actions]
 
     @torch.no_grad()
     def update_targets(self, share: float) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Rows = Mapping[str, NDArray[Any]]
 #: Kinds of exploration whose noise depends on earlier steps.
 FOLLOWING = ("OrnsteinUhlenbeckNoise", "ParameterNoise", "StateDependentNoise")
+#: Inputs of a captured update in addition to the batch: learning rates of critics and others.
+RATES = ("critic_rate", "rate")
 
 
 class OffPolicyOptimizerConfig(OptimizerConfig):
@@ -147,8 +149,6 @@ class OffPolicyTrainer(Trainer):
     @classmethod
     def why_no_graphs(cls, settings: TrainerConfig) -> str:
         """Return the reason why gradient steps cannot be CUDA graphs; empty if they can."""
-        if not cls.has_closed_form:
-            return super().why_no_graphs(settings)
         return config_checks.why_no_graphs(settings)
 
     @property
