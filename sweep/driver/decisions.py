@@ -342,9 +342,20 @@ def _is_busy(history: History) -> bool:
 
 
 def reopening_moves(history: History) -> list[Moved]:
-    """Return the moves to PAUSED of replicas that were pruned only because the sweep had ended."""
+    """Return the moves by which replicas wait again that were pruned only as the sweep had ended.
+
+    They become PAUSED, or WAITING if they belong to a clone that has not begun.
+    """
     waited = (replica for replica in history.replicas(Status.PRUNED) if replica.was_waiting)
-    return [Moved(r.trial, Status.PAUSED, "the sweep has more to do", r.index) for r in waited]
+    return [
+        Moved(
+            r.trial,
+            Status.PAUSED if r.slices else Status.WAITING,
+            "the sweep has more to do",
+            r.index,
+        )
+        for r in waited
+    ]
 
 
 def retried_moves(history: History) -> list[Moved]:

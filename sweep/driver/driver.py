@@ -487,13 +487,14 @@ class Driver:
     def _end_events(self, end: str, reason: str) -> list[Event]:
         """Return the events that end the driver's term, which are recorded last.
 
-        `end` is ``finished``, ``stopped`` or ``failed``. Waiting replicas that no user holds are
-        pruned if the sweep has finished; otherwise slices that still run are interrupted. `reason`
-        is a text for people.
+        `end` is ``finished``, ``stopped`` or ``failed``. Replicas that
+        wait, also those of clones that have not begun, are pruned if the sweep has finished and no
+        user holds them; otherwise slices that still run are interrupted. `reason` is a text for
+        people.
         """
         if end == "finished":
-            paused = self.history.replicas(Status.PAUSED)
-            waited = (_prune_waiting(r, self._exhausted_budget) for r in paused if not r.hold)
+            left = self.history.replicas(Status.WAITING, Status.PAUSED)
+            waited = (_prune_waiting(r, self._exhausted_budget) for r in left if not r.hold)
             return [*waited, TermEnded(end, reason)]
         running = self.history.replicas(Status.RUNNING)
         return [*self._interrupted_events(running), TermEnded(end, reason)]

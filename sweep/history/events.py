@@ -178,13 +178,13 @@ class Status(StrEnum):
 
 #: Status → allowed next statuses. The ledger refuses every other change.
 MOVES: Mapping[Status, frozenset[Status]] = {
-    Status.WAITING: frozenset({Status.RUNNING, Status.STOPPED}),
+    Status.WAITING: frozenset({Status.RUNNING, Status.PRUNED, Status.STOPPED}),
     Status.RUNNING: frozenset(
         {Status.PAUSED, Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FAILED}
     ),
     Status.PAUSED: frozenset({Status.RUNNING, Status.COMPLETED, Status.PRUNED, Status.STOPPED}),
     Status.COMPLETED: frozenset({Status.PAUSED}),
-    Status.PRUNED: frozenset({Status.PAUSED}),
+    Status.PRUNED: frozenset({Status.WAITING, Status.PAUSED}),
     Status.STOPPED: frozenset({Status.PAUSED}),
     Status.FAILED: frozenset({Status.PAUSED}),
 }
@@ -556,7 +556,8 @@ class Moved:
     replica: int = 0
     """Index of the replica in the trial."""
     was_waiting: bool = False
-    """True if the replica is PRUNED only because the sweep ended while it waited to be promoted."""
+    """True if the replica is PRUNED only because the sweep ended while it waited to begin or to be
+    promoted."""
     evidence: Evidence = field(default_factory=dict)
     """Values that the decision was based on."""
 

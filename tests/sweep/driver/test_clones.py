@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sweep.core.errors import UsageError, WorkerLost
-from sweep.history.events import Closed, End, Opened, Status
+from sweep.history.events import FINISHED, Closed, End, Opened, Status
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Requests, Verb
 from sweep.operations.control_client import ask
@@ -156,6 +156,35 @@ def test_a_clone_that_is_slower_than_its_population_goes_on_when_that_has_ended(
         trials = simulation.run(on_turn=seen).history.trials
     (clone,) = [trial for trial in trials if trial.clone_of is not None]
     assert (clone.status, clone.iteration) == (Status.COMPLETED, 12)
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "fifo", "hyperband"])
+def test_a_clone_that_has_not_begun_when_the_budget_ends_is_pruned_and_begins_with_a_larger_one(
+    scheduler: str,
+) -> None:
+    spec = {
+        "trials": 2,
+        "space": {"x": {"uniform": [0.0, 1.0]}},
+        "stop": {"training_iteration": 8},
+        "scheduler": scheduler,
+        "budget": {"timesteps": 6},
+    }
+
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        return {**_climbs(at), "timesteps_this_iter": 1}
+
+    with Simulation(spec, curve, slots=1) as simulation:
+        simulation.run()
+        with contextlib.closing(Requests(simulation.folder.ledger)) as requests:
+            requests.ask(Verb.CLONE, {"trials_named": [0], "settings": {}})
+            (ended,) = [t for t in simulation.run().history.trials if t.clone_of is not None]
+            assert (ended.status, ended.iteration) == (Status.PRUNED, 0)
+            assert ended.reason.startswith("budget.timesteps: ")
+            requests.ask(Verb.SET, {"budget": {"timesteps": 99}})
+            done = simulation.run()
+    clone = done.history.trials[ended.number]
+    assert (clone.status in FINISHED, clone.iteration > 0) == (True, True)
+    assert "a clone takes the place of a new trial" in str(done.records)
 
 
 def test_a_change_that_a_clone_would_not_use_is_refused(tmp_path: Path) -> None:
