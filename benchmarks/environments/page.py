@@ -33,42 +33,36 @@ Row = dict[str, Any]
 INTRODUCTION = """\
 # Environments
 
-This page shows how exactly common environments can be restored from a checkpoint, how fast they
-are, and whether PPO can train on them. `sweep check-env ENV` measures any environment.
+A checkpoint restores most common environments exactly (levels A and B), and PPO can train on nearly
+all of them. The tables show levels and speeds; `sweep check-env ENV` measures any environment.
 
 | level | a restored trial |
 | --- | --- |
 | A | equals the uninterrupted trial: the checkpoint contains the environment's whole state |
 | B | equals the uninterrupted trial: the unfinished episode is replayed from its seed and actions |
 | C | drops the unfinished episode and starts the next one from a derived seed |
-| D | is restored as at level C; even two uninterrupted runs differ |
+| D | is restored as at level C, and even two uninterrupted runs differ |
 
 `python -m benchmarks.environments` writes this page. Speeds are for random actions on one core of
 one machine ({machine}), one environment at a time, in CPU time. A speed measurement ends after 10
 s. Environments with fewer than 100 steps/s are trained for 32 steps per iteration, others for 128.
-For the column *resumed*, a trainer is saved after one iteration and restored into another trainer.
-Every number in the restored trainer's next three iterations is compared: at levels A and B with the
-uninterrupted trainer, at C and D with a second restored trainer. `benchmarks.wrapped:minigrid`
-shows how to wrap an environment: it is a function in `benchmarks/wrapped.py` that converts the
-mission's text to numbers.
+The column *resumed* compares every number of three iterations of a restored trainer: at levels A
+and B with the uninterrupted trainer, at C and D with a second restored trainer. The function
+`minigrid` in `benchmarks/wrapped.py` shows how to wrap an environment.
 
-When its first trial starts, a sweep measures the environment's level: it steps copies of the
-environment side by side and compares every number. The level is recorded in the ledger (the sweep's
-database) and in each checkpoint. With the setting `env_level` you request a lower level. The
-measurement runs in a separate process while the trainer starts. If a call of an environment's
-method takes longer than `env_measure_timeout_s`, the trial ends with an error that names the call.
-An environment that cannot be sent to another process, such as a function that holds a lock, is
-measured in the trainer's process; if the environment hangs, sweep ends this process. The levels of
-gymnasium 1.4.0's classic control environments are built in and checked by a test, so trials do not
-measure them; `sweep check-env` does. If an environment uses threads, other processes or clocks, it
-is measured three times with pauses, and the lowest level counts.
+When its first trial starts, a sweep measures the environment's level: a separate process steps
+copies of the environment side by side and compares every number. The ledger (the sweep's database)
+and each checkpoint contain the level; the setting `env_level` requests another level. If a call of
+an environment's method takes longer than `env_measure_timeout_s`, the trial ends with an error that
+names the call. An environment that uses threads, other processes or clocks is measured three times
+with pauses, and the lowest level counts. The levels of gymnasium 1.4.0's classic control
+environments are built in, so trials do not measure them.
 
-At level B every episode starts in a newly created environment, because a used object may behave
-differently from a new one. Training at level B is therefore slow if creating the environment is
-slow, and an environment that changes from episode to episode (a curriculum) would never advance at
-this level. If the measurement detects such changes, the level is C; `env_level: B` overrides this.
-Unfinished episodes of more than `env_replay_limit` steps are not replayed but dropped, and the log
-says so.
+At level B every episode starts in a newly created environment, so training is slow if creating the
+environment is slow, and an environment that changes from episode to episode (a curriculum) never
+advances. If the measurement detects such changes, the level is C; `env_level: B` selects level B
+nevertheless. Unfinished episodes of more than `env_replay_limit` steps are dropped instead of
+replayed, and the log contains a warning.
 """
 
 

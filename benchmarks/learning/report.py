@@ -246,11 +246,13 @@ def _curves(axis: Any, runs: Sequence[dict[str, Any]], color: str) -> None:
 
 TEXT = """# Learning
 
-This page compares the returns of every algorithm over several seeds with published or measured
-returns of other libraries. Under each seed, a policy is trained for the stated number of
-environment steps and then plays 100 fresh episodes (20 of Pong) greedily; the score of the seed is
-the mean return. The table shows the mean and standard deviation over the seeds, the interquartile
-mean (IQM), the 95 % bootstrap interval of the mean, and the score of the worst seed.
+sweep's algorithms reach the goals of nearly all rows of this table, which are returns of other
+libraries or near them. Under each seed, a policy is trained for the stated number of environment
+steps and then plays 100 fresh episodes (20 of Pong) greedily; the score of the seed is the mean
+return. The table shows the mean and standard deviation over the seeds, the interquartile mean
+(IQM), the 95 % bootstrap interval of the mean, and the score of the worst seed. `make learn`
+repeats the training in hours, and continues after an interruption; `python -m benchmarks.learning
+--only cartpole-ppo` trains one row of `benchmarks/learning/rows.py`.
 
 | environment | algorithm | steps | seeds | return | IQM | 95 % | worst | goal | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -260,21 +262,21 @@ mean (IQM), the 95 % bootstrap interval of the mean, and the score of the worst 
 Stable-Baselines3.](learning.png)
 
 *zoo* is [rl-baselines3-zoo](https://github.com/DLR-RM/rl-baselines3-zoo): one tuned run,
-deterministic policy. *SLM Lab* is [its benchmark](https://github.com/kengz/SLM-Lab): four seeds,
-returns during training. Where no return is published for as few steps, and for DQN on CartPole and
-PPO on Acrobot, we trained Stable-Baselines3 with the settings of rl-baselines3-zoo. *alike* means
-that sweep's mean is lower, but by less than the differences between seeds. For PPO on Acrobot and
-DQN on CartPole, sweep's settings are the best of seven and nineteen candidates, respectively,
-chosen under seeds that no row uses. DQN on CartPole was trained under ten more seeds after the
-planned ten had reached a mean of 466. Because a return in Pong is at most 21, a row of Pong can be
-decided before Stable-Baselines3 has been trained under all seeds.
+deterministic policy. *SLM Lab* is the [SLM Lab benchmark](https://github.com/kengz/SLM-Lab): four
+seeds, returns during training. The returns of Stable-Baselines3 were measured for this page with
+the settings of rl-baselines3-zoo. *alike* means that sweep's mean is lower, but the 95 % interval
+of the difference contains zero. For PPO on Acrobot and DQN on CartPole, sweep's settings are the
+best of seven and nineteen candidates, respectively, chosen under seeds that no row uses. DQN on
+CartPole was trained under ten more seeds after the planned ten had reached a mean of 466. Because a
+return in Pong is at most 21, a row of Pong can be decided before Stable-Baselines3 has been trained
+under all seeds.
 
 ## Update by update
 
-From the same weights, sweep and Stable-Baselines3 made 20 updates with the same batches and the
-same noise. The table shows the distance between the resulting weights, relative to the total change
-in the weights. Both libraries use the same settings: PPO and A2C do not normalise advantages, A2C
-uses Adam, and DQN is neither double nor n-step.
+From the same weights, settings, batches and noise, sweep and Stable-Baselines3 make nearly the same
+updates. The table shows the distance between the weights of both libraries after 20 updates,
+relative to the total change in the weights. PPO and A2C do not normalise advantages, A2C uses Adam,
+and DQN is neither double nor n-step.
 
 | algorithm | relative distance |
 | --- | --- |
@@ -284,13 +286,13 @@ uses Adam, and DQN is neither double nor n-step.
 
 ## From files alone
 
-For each of five seeds, PPO trains policies; the *poor* ones are stopped early. Each policy writes
-whole episodes: 5,000 steps on CartPole, 10,000 on Pendulum. An algorithm then learns from these
-files without an environment (`iql` and `dqn` with 5,000 updates) and plays 100 fresh episodes
-greedily. *Sampling* is the return of the seed's best policy while it wrote the files, and *greedy*
-is this policy's return over 100 greedy episodes; both are means over the seeds. The last two
-columns before *better* show the 95 % bootstrap intervals of the return minus *sampling*, and of the
-return minus *greedy*; with files of a trained policy, of the return minus 90 % of each.
+For each of five seeds, PPO trains policies (*poor* policies are stopped early), which write whole
+episodes: 5,000 steps on CartPole, 10,000 on Pendulum. An algorithm then learns from the files
+without an environment (`iql` and `dqn` with 5,000 updates) and plays 100 fresh episodes greedily.
+*Sampling* is the return of the seed's best policy while writing the files, and *greedy* is the same
+policy's return over 100 greedy episodes; both are means over the seeds. The two columns before
+*better* show the 95 % bootstrap intervals of the return minus *sampling*, and of the return minus
+*greedy*; with files of a trained policy, of the return minus 90 % of each.
 
 | files of | algorithm | seeds | sampling | greedy | return | 95 % | worst | above | | better |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -300,24 +302,17 @@ return minus *greedy*; with files of a trained policy, of the return minus 90 % 
 
 ## Searched, not tuned
 
-This table compares the tuned settings above with settings that a search of 16 trials found. The
-ranges of the search span at least a factor of ten, and their middle is not the tuned value
+A search of 16 trials often finds settings as good as the tuned settings above. The ranges of the
+search span at least a factor of ten, and the middle of a range is not the tuned value
 (`benchmarks/learning/searched/*.yaml`). The three best trials are retrained under three seeds; the
-best of them and the tuned settings are then trained under ten seeds that the search did not use.
-The tuned settings of Acrobot and of CartPole dqn were chosen under some of these seeds, which
-favours them. *As good* means that the 95 % interval of the difference is not entirely below zero.
+best of the three and the tuned settings are then trained under ten seeds that the search did not
+use. The tuned settings of Acrobot and of CartPole dqn were chosen under some of these seeds and so
+have an advantage. *As good* means that the 95 % interval of the difference is not entirely below
+zero.
 
 | environment | found | tuned | difference, 95 % | as good | found settings |
 | --- | --- | --- | --- | --- | --- |
 {searched}
 
     python -m benchmarks.learning.searched
-
-## How to repeat it
-
-    make learn
-
-This takes hours, shows its progress, and continues after an interruption, because
-`benchmarks/learning/results.jsonl` stores each run. `python -m benchmarks.learning --only
-cartpole-ppo` trains one row; `benchmarks/learning/rows.py` has the settings of all rows.
 """
