@@ -93,14 +93,15 @@ def _innocent(lines: Lines) -> str:
 
 def _reasons(own: Mapping[str, Lines]) -> Iterator[str]:
     """Yield the errors with which each tool ended, and the files that it left."""
+    yield ""
     for tool, lines in own.items():
         why = [why for line in lines for why in line.get("why", [])]
         why += [line["unread"] for line in lines if "unread" in line]
         left = [name for line in lines for name in line.get("files", {})]
         if why:
-            yield from ("", f"*{tool}* ended with {_counted(why)}.")
+            yield f"- *{tool}* ended with {_counted(why)}."
         if left:
-            yield from ("", f"*{tool}* left {_counted(left)}.")
+            yield f"- *{tool}* left {_counted(left)}."
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -133,15 +134,13 @@ def _faults(lines: Lines) -> Iterator[str]:
 _OPENING = """
 # Kills and failing disks: sweep, Ray Tune and Optuna
 
-This page shows what a kill or a failing system call costs in sweep, in Ray Tune 2.60.0, and in
-Optuna 5.0.0 with joblib 1.6.0. Each tool runs {trials} trials of {iterations} iterations of {ms}
-ms, two at a time, with a checkpoint after every iteration, and suffers the same failures. The
-correct curves are known exactly, so a program can compare each tool's curves with them.
-
-Each kill happens after a number of iterations that is drawn from a seed, not after a time, so kills
-are the same for every tool and every machine. Times depend on the machine and are not reported.
-Each tool is configured for fault tolerance as its documentation recommends; if there is a choice,
-the option most favourable to the tool is used:
+In these tests, sweep's curves had no missing or repeated iterations after kills and failing system
+calls; the curves of Ray Tune 2.60.0 had both, and Optuna 5.0.0 with joblib 1.6.0 had to be
+restarted after each kill of a worker. Each tool runs {trials} trials of {iterations} iterations of
+{ms} ms, two at a time, with a checkpoint after every iteration, and suffers the same failures. The
+correct curves are known exactly. Each kill happens after a number of iterations that is drawn from
+a seed, so kills are the same for every tool and every machine. Each tool is configured for fault
+tolerance as its documentation recommends:
 
 - *Ray Tune*: the class API, `FailureConfig(max_failures=3)`, `Tuner.restore` with unfinished and
   errored trials resumed, all checkpoints kept, and the experiment's state saved at every step
@@ -151,40 +150,34 @@ the option most favourable to the tool is used:
   s, `RetryHeartbeatStaleTrialCallback(max_retry=3, inherit_intermediate_values=True)`, checkpoints
   in the artifact store as in Optuna's example `pytorch_checkpoint.py`, one trial per joblib task.
   After a restart, Optuna waits until the dead processes' heartbeats are stale.
-- *sweep*: `sweep run` and `sweep resume`. Slices, the pieces in which sweep trains a trial, take
+- *sweep*: `sweep run` and `sweep resume`. Slices (a trial's training between two pauses) take
   {slice_s} s, so each trial has several slices. With the default of 30 s, each of these short
   trials would be one slice and restart from the beginning.
-
-Each trial is a plain function without rollout workers.
 """
 _CLOSING = """
 Each fault is an error (`EIO`, `ENOSPC`) or a SIGKILL at one system call, in a process that saves
 checkpoints with the tool's own API. A save is *acknowledged* for Ray Tune when `Trainable.save` has
 returned, for Optuna when the artifact's ID is stored in the trial, and for sweep when the file has
 its final name. The last acknowledged checkpoint is *lost* if neither this checkpoint nor a later
-one can be read afterwards, or if the state read differs. If a tool saves in two threads, a fault
-may occur in both. The operating system's page cache survives these faults, so they cannot show the
-effect of fsync; the last column counts the fsync calls during four saves.
-`benchmarks/chaos/store_crashes.py` simulates power cuts for sweep.
+checkpoint can be read afterwards, or if the state read differs. If a tool saves in two threads, a
+fault may occur in both. The operating system's page cache survives these faults, which therefore
+cannot show the effect of fsync; the last column counts the fsync calls during four saves.
 
 ## Causes
 
-The folders of runs with errors showed these causes:
-
-- *Repeated iterations* (Ray Tune): `result.json` already contains the iterations since the
-  state was last saved, and Ray Tune appends them again after a restart.
+- *Repeated iterations* (Ray Tune): `result.json` already contains the iterations since the state
+  was last saved, and Ray Tune appends them again after a restart.
 - *Missing iterations* (Ray Tune): when a trial continues in another process, Ray Tune overwrites
-  the newer `result.json` with an older copy from the storage. Tune's analysis reads `result.json`;
-  `progress.csv` still had the rows.
+  the newer `result.json` with an older copy from the storage. `progress.csv` still had the rows.
 - *Trials never finished* (Ray Tune, two kept): the saved state names a checkpoint that was deleted
   when two newer ones existed. The trial fails until its retries are used up: `Could not recover
-  from checkpoint as it does not exist on storage anymore`. Keeping all checkpoints, the default,
-  avoids this.
+  from checkpoint as it does not exist on storage anymore`. The default, which keeps all
+  checkpoints, avoids this error.
 - *Processes left* (Optuna + joblib): loky's workers survive a driver that is killed alone. The
   surviving workers finish their tasks while the restarted run continues, and then wait.
-- `sem.loky-#` in `/dev/shm` (Optuna with joblib) are semaphores of a few bytes each. loky's
-  resource tracker, the process that removes them, was killed with the group. In sweep, the next
-  driver removes a killed driver's semaphores.
+- `sem.loky-#` in `/dev/shm` (Optuna with joblib) are semaphores of a few bytes each, which remain
+  because loky's resource tracker was killed with the group. In sweep, the next driver removes a
+  killed driver's semaphores.
 - `joblib_memmapping_folder`, listed above for Ray Tune, belongs to another program on the machine.
 - Not investigated: the `KeyError` of *two kept*, Optuna's `UpdateFinishedTrialError` after a
   restart, and the processes that Ray Tune left.
@@ -192,11 +185,11 @@ The folders of runs with errors showed these causes:
 ## Limits of this comparison
 
 The comparison has few kills, on one busy machine, in a small search: a 0 in a table proves little,
-and a single failure says nothing about its rate. Runs in which Ray failed to start within its own
-limit of 30 s are not counted, and the age of Tune's saved state at the time of a kill depends on
-the machine. Ray Tune and Optuna have many features that are not tested here, such as several
-machines. sweep repeats the iterations that its database did not yet contain: at most one slice per
-worker, by default 30 s of training. A tool that saves after every iteration may repeat less.
+and a single failure says nothing about the rate of failures. Runs in which Ray failed to start
+within its own limit of 30 s are not counted, and the age of Tune's saved state at the time of a
+kill depends on the machine. sweep repeats the iterations that its database did not yet contain: at
+most one slice per worker, by default 30 s of training. A tool that saves after every iteration may
+repeat fewer iterations.
 
 ## How to repeat it
 
@@ -204,8 +197,7 @@ worker, by default 30 s of training. A tool that saves after every iteration may
     build/peers/bin/pip install {pins}
     python -m benchmarks.chaos.peers --peers build/peers/bin/python --rounds 10
 
-`--rounds 10` means ten kills of each kind for each tool; a kill takes a minute or two for Ray Tune,
-and half as long for the others. Cases that `benchmarks/chaos/peers.jsonl` already contains are not
-run again unless `--out` names a different folder. `--keep` keeps the folders of killed runs.
-`--report-only` rewrites this page.
+`--rounds 10` means ten kills of each kind for each tool. Cases that `benchmarks/chaos/peers.jsonl`
+already contains are not run again unless `--out` names a different folder. `--keep` keeps the
+folders of killed runs, and `--report-only` rewrites this page.
 """

@@ -86,10 +86,11 @@ def _machine() -> str:
 
 TEXT = """# Performance
 
-This page compares sweep's speed with that of other libraries and with bounds, such as a minimal
-handwritten loop or the time of `import torch`. For a library, the ratio says how many times as fast
-sweep is; for a bound, it is sweep's rate divided by the bound's rate, or sweep's time divided by
-the bound's time.
+On the CPU, sweep trains PPO, DQN and SAC faster than Stable-Baselines3 and SBX, and PPO faster than
+RLlib. Further rows compare sweep with bounds, such as a minimal handwritten loop or the time of
+`import torch`. A ratio of 3 against a library means that sweep is three times as fast; against a
+bound, the ratio is sweep's rate divided by the bound's rate, or sweep's time divided by the bound's
+time.
 
 `make bench` measures all rows and writes this page. For each row, sweep and the other program run
 alternately, with one thread in each process and each library's own settings for this processor.
@@ -112,8 +113,9 @@ The machine has two cores, so more than two slots add nothing.
 
 ## Where the time of a slice goes
 
-The table shows one slice with one of the 16 settings above: {steps:,} steps with checkpoints, in
-one process. The time of a part excludes the time of parts nested in it.
+The table shows one slice (a trial's training between two pauses) with one of the 16 settings above:
+{steps:,} steps with checkpoints, in one process. The time of a part excludes the time of nested
+parts.
 
 {profile}
 
@@ -121,9 +123,8 @@ one process. The time of a part excludes the time of parts nested in it.
 
     make bench
 
-This takes two hours and continues after an interruption. It installs the other libraries in
-`build/peers`, separate from sweep's own environment, and finally prints the costs of the driver, of
-sampling and of saving a replay buffer. `python -m benchmarks.speed --only NAME --runs 3` measures
-and prints one row. `--against FOLDER` instead of `--only` compares this checkout with another one
-by the costs of a result, an iteration of PPO, a checkpoint, and 64 short trials.
+`make bench` takes two hours, continues after an interruption, and installs the other libraries in
+`build/peers`. `python -m benchmarks.speed --only NAME --runs 3` measures and prints one row.
+`--against FOLDER` instead of `--only` compares this checkout with another checkout by the costs of
+a result, an iteration of PPO, a checkpoint, and 64 short trials.
 """
