@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -303,6 +304,23 @@ def _suspend(_number: int, _frame: FrameType | None) -> None:
             child.resume()
 
 
+def _write_traceback(path: Path, error: Exception) -> str:
+    """Write the traceback of an error to a file, and return words for where it is.
+
+    If the file cannot be written, they name the line that raised the error, and the reason.
+    """
+    text = "".join(traceback.format_exception(error))
+    try:
+        file = disk.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as opened:
+            opened.write(text)
+    except (OSError, disk.NotRegular) as refusal:
+        reason = getattr(refusal, "strerror", None) or refusal
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"raised in {last.filename}:{last.lineno}; {path} cannot be written: {reason}"
+    return f"the traceback is in {path}"
+
+
 @contextlib.contextmanager
 def _report_errors(folder: Folder) -> Iterator[None]:
     """Write the traceback of an unexpected error to ``error.txt`` in the sweep's folder.
@@ -315,16 +333,8 @@ def _report_errors(folder: Folder) -> Iterator[None]:
     except (SweepError, OSError, CheckpointError, SigningError):
         raise
     except Exception as error:
-        path = folder.path / "error.txt"
-        text = "".join(traceback.format_exception(error))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with contextlib.suppress(disk.NotRegular):
-            file = disk.open_file(path, flags)
-            with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as opened:
-                opened.write(text)
-        what = (
-            f"{type(error).__name__}: {error}; the traceback is in {path}; the sweep can be resumed"
-        )
+        place = _write_traceback(folder.path / "error.txt", error)
+        what = f"{type(error).__name__}: {error}; {place}; the sweep can be resumed"
         if plugin := plugins.raised_by(error):
             raise UsageError(f"{plugin} raised {what}") from error
         raise SweepError(f"internal error: {what}") from error

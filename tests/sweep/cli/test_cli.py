@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -857,6 +858,31 @@ def test_our_own_error_leaves_its_traceback_in_the_sweep_and_is_exit_code_5(
     assert "never seen before" in err
     traceback = (here.root / "demo" / "error.txt").read_text()
     assert "ValueError: never seen before" in traceback
+
+
+@pytest.mark.parametrize("obstacle", ["full disk", "folder"])
+def test_an_error_is_told_also_if_its_traceback_cannot_be_written(
+    here: Here, spec: Path, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_self: Driver) -> str:
+        raise ValueError("never seen before")
+
+    def full(path: Path, flags: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Driver, "run", broken)
+    if obstacle == "folder":
+        monkeypatch.setattr(
+            Driver,
+            "run",
+            lambda self: (self.context.folder.path / "error.txt").mkdir() or broken(self),
+        )
+    else:
+        monkeypatch.setattr("sweep.driver.session.disk.open_file", full)
+    code, _, err = here("run", spec, "--pool", "inline")
+    assert (code, len(err.splitlines())) == (5, 1)
+    assert "ValueError: never seen before; raised in " in err
+    assert "error.txt cannot be written: " in err
 
 
 RAISING = """
