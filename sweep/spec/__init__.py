@@ -538,7 +538,7 @@ def text_of(path: Path) -> str:
     allowed = f"a readable file in UTF-8 of at most {yaml_source.LARGEST_FILE} bytes"
     at = Place(str(path))
     if not _is_file(path):
-        missing = "there is no such file"
+        missing = "is a folder; name a YAML file" if _is_folder(path) else "there is no such file"
         raise BadConfig("the spec", str(path), place=at, problem=missing)
     try:
         with path.open("rb") as stream:

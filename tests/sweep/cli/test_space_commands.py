@@ -73,3 +73,10 @@ def test_a_searched_setting_is_fixed_and_a_first_one_is_given_on_the_command_lin
     assert told["initial"] == [{"model.act": "b"}]
     assert told["points"] == 2
     assert told["warnings"] == ["3 trials are requested, but the space has only 2 points"]
+
+
+def test_a_folder_in_the_place_of_a_new_space_is_called_one(here: Here, tmp_path: Path) -> None:
+    here("run", write_spec(tmp_path, **SHORT, space=SPACE), "--pool", "inline")
+    code, _, err = here("resume", "demo", "--pool", "inline", "--space", tmp_path)
+    assert (code, err.startswith(f"sweep: {tmp_path}: ")) == (2, True)
+    assert err.endswith(": is a folder; name a YAML file\n")
