@@ -49,6 +49,8 @@ class Written(Protocol):
 
 #: Arrays of `EpisodesInFlight` that stand in checkpoints.
 STATE = ("rewards", "lengths", "counts")
+#: Name and function of each summary of numbers; with a NaN, all of them are NaN.
+_FOLDS = (("mean", np.mean), ("min", np.min), ("max", np.max))
 
 
 class EpisodesInFlight:
@@ -189,8 +191,8 @@ def summarise(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
         return {}
     return {
         "episode_reward_mean": float(np.mean(rewards)),
-        "episode_reward_min": min(rewards),
-        "episode_reward_max": max(rewards),
+        "episode_reward_min": float(np.min(rewards)),
+        "episode_reward_max": float(np.max(rewards)),
         "episode_len_mean": float(np.mean(lengths)),
     }
 
@@ -201,7 +203,7 @@ def summarise_policies(episodes: Iterable[RolloutMetrics]) -> dict[str, dict[str
     It is empty unless there are several agents.
     """
     returns = policy_returns(episodes)
-    folds = (("mean", np.mean), ("min", min), ("max", max)) if returns else ()
+    folds = _FOLDS if returns else ()
     return {
         f"policy_reward_{kind}": {pid: float(fold(of)) for pid, of in returns.items()}
         for kind, fold in folds
@@ -232,7 +234,7 @@ def summarise_custom(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
     return {
         f"{name}_{kind}": float(fold(values[name]))
         for name in sorted(values)
-        for kind, fold in (("mean", np.mean), ("min", min), ("max", max))
+        for kind, fold in _FOLDS
     }
 
 
