@@ -282,14 +282,20 @@ def export_formats(
 def find_mismatch(weights: Weights, expected: Weights) -> str:
     """Return why `weights` do not fit a policy whose weights are `expected`; empty if they fit.
 
-    Names and shapes must be equal, and all numbers finite.
+    Names and shapes must be equal, and all numbers finite. Lists count as arrays.
     """
     for name, weight in expected.items():
         if name not in weights:
             return f"{name} is missing; expected shape {weight.shape}"
-        if weights[name].shape != weight.shape:
-            return f"{name} has shape {weights[name].shape}; expected {weight.shape}"
-        if not np.isfinite(weights[name]).all():
+        try:
+            given = np.asarray(weights[name])
+        except (TypeError, ValueError):  # for example lists of different lengths
+            return f"{name} is no array; expected shape {weight.shape}"
+        if given.shape != weight.shape:
+            return f"{name} has shape {given.shape}; expected {weight.shape}"
+        if not np.can_cast(given.dtype, np.float64, "same_kind"):
+            return f"{name} has values of type {given.dtype}; expected numbers"
+        if not np.isfinite(given).all():
             return f"{name} holds NaN or infinity"
     more = sorted(set(weights) - set(expected))
     return f"this policy has no {', '.join(more)}" if more else ""

@@ -144,6 +144,24 @@ def test_T21_weights_by_policy() -> None:
     other.stop()
 
 
+def test_weights_may_be_lists_of_numbers() -> None:
+    one, other = make(seed=1), make(seed=2)
+    its, policy = one.get_weights()[DEFAULT_POLICY_ID], other.get_policy()
+    assert policy is not None
+    policy.set_weights({name: weight.tolist() for name, weight in its.items()})
+    assert differences(other.get_weights(), one.get_weights()) == []
+    assert differences(local(other).get_weights(), one.get_weights()) == []
+    misfits: list[tuple[Any, str]] = [
+        ([[1.0], [1.0, 2.0]], "is no array"),
+        (np.full(its["actor.0.weight"].shape, "1"), "has values of type <U1; expected numbers"),
+    ]
+    for wrong, problem in misfits:
+        with pytest.raises(ConfigError, match=rf"actor\.0\.weight {problem}"):
+            policy.set_weights({**its, "actor.0.weight": wrong})
+    one.stop()
+    other.stop()
+
+
 def test_T22_policies_are_exported_by_format(tmp_path: Path) -> None:
     trainer = make()
     trainer.train()
