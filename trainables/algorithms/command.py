@@ -58,6 +58,8 @@ _MOST_BYTES = 65536
 _SOON = {"PYTHONUNBUFFERED": "1"}
 #: Exit code of argparse, click and most other programs for arguments that they do not accept.
 _USAGE_ERROR = 2
+#: Environment variables that sweep sets itself, so that no setting may have their names.
+_OWN_VARIABLES = frozenset({"SWEEP_SEED", "SWEEP_SAVE", "SWEEP_FOLDER", "SWEEP_CHECKPOINT"})
 #: Longest wait for the end of the error output, seconds.
 _ERRORS_S = 1.0
 
@@ -130,7 +132,8 @@ class CommandConfig(Settings):
     def of(cls, config: Mapping[str, Any]) -> "CommandConfig":
         """Return the part of a trial's settings that says how to run its program.
 
-        Raises ConfigError if ``command`` is missing, invalid, or names no program on this machine.
+        Raises ConfigError if ``command`` is missing, invalid, or names no program on this machine,
+        and for settings whose names cannot be passed as variables.
         """
         own = {key: config[key] for key in cls.model_fields if key in config}
         if "command" not in own:
@@ -141,6 +144,8 @@ class CommandConfig(Settings):
             problem = f"there is no program {shorten(found.command[0])} that can be run"
             hint = "give its path, or install it in a folder of PATH"
             raise ConfigError("command", found.command[0], hint=hint, problem=problem)
+        if found.settings == "environment":
+            _check_variables(_own_settings(config))
         return found
 
 
@@ -366,9 +371,7 @@ def _running_program(
     elif program.settings == "overrides":
         words += [f"{name}={_quoted(value)}" for name, value in _flatten(settings)]
     elif program.settings == "environment":
-        env |= {
-            f"SWEEP_{name.replace('.', '_')}": _to_text(value) for name, value in _flatten(settings)
-        }
+        env |= {_variable(name): _to_text(value) for name, value in _flatten(settings)}
     else:
         first = json.dumps(settings) + "\n"
     errors = _ErrorOutput()
@@ -420,6 +423,26 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def _variable(name: str) -> str:
+    """Return the environment variable for a setting with this dotted name."""
+    return f"SWEEP_{name.replace('.', '_')}"
+
+
+def _check_variables(settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a setting whose environment variable is sweep's, or another's."""
+    hint = "rename it, or pass the settings in another way: settings: arguments"
+    taken: dict[str, str] = {}
+    for name, value in _flatten(settings):
+        variable = _variable(name)
+        if variable in _OWN_VARIABLES:
+            problem = f"cannot be passed as {variable}, a variable that sweep sets itself"
+            raise ConfigError(name, value, hint=hint, problem=problem)
+        if variable in taken:
+            problem = f"cannot be passed as {variable}, the variable of {taken[variable]}"
+            raise ConfigError(name, value, hint=hint, problem=problem)
+        taken[variable] = name
 
 
 def _to_text(value: Any) -> str:

@@ -110,7 +110,8 @@ class Counters:
         ``*_this_iter``.
 
         Args:
-            result: the dict that `step` returned; its keys take precedence.
+            result: the dict that `step` returned; its keys take precedence, except
+                ``training_iteration``.
             elapsed: duration of the iteration, seconds.
             identity: trial id and other keys about the trial, to be included.
             is_new: False if `result` repeats that of the previous iteration; then only time is
@@ -143,7 +144,8 @@ class Counters:
             "iterations_since_restore": int(self._since_restore("training_iteration")),
             "timesteps_since_restore": self._since_restore("timesteps_total"),
         }
-        return {**filled, **given}
+        # Rows are told apart by the iteration, so a program's own count must not replace it.
+        return {**filled, **given, "training_iteration": self.iteration}
 
     def get_state(self) -> dict[str, float]:
         """Return the totals by name, such as ``timesteps_total``, as `set_state` takes them.

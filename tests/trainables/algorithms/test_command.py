@@ -252,6 +252,14 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"command": "true", "settings": "stdn"}, "settings: 'stdn' .*did you mean 'stdin'"),
     ({"command": "true", "pattern": "loss=(.*)"}, "has no named groups"),
     ({"command": "true", "pattern": "(?P<x>"}, "is not a regular expression: missing"),
+    (
+        {"command": "true", "settings": "environment", "SEED": 3},
+        "SEED: cannot be passed as SWEEP_SEED, a variable that sweep sets itself; rename it",
+    ),
+    (
+        {"command": "true", "settings": "environment", "a": {"b": 1}, "a_b": 2},
+        r"a_b: cannot be passed as SWEEP_a_b, the variable of a\.b; rename it",
+    ),
 ]
 
 
@@ -293,6 +301,15 @@ def test_lines_in_which_a_pattern_is_found_are_results(
     assert math.isnan(second["reward"])
     assert trainable.train()["done"]
     assert capfd.readouterr().out == "nothing\nat=\n"
+    trainable.stop()
+
+
+def test_its_own_count_does_not_replace_the_number_of_the_iteration(tmp_path: Path) -> None:
+    prints = "[print('{\"training_iteration\": %d}' % k, flush=True) for k in (0, 10, 10)]"
+    trainable = Command(
+        {"command": [sys.executable, "-c", prints]}, TrialContext(5, "7", "trial 7", tmp_path)
+    )
+    assert [trainable.train()["training_iteration"] for _ in range(3)] == [1, 2, 3]
     trainable.stop()
 
 
