@@ -139,9 +139,9 @@ class Bounds:
     def find_end(self, metrics: Metrics, iteration: int) -> End | None:
         """Return the end of the slice at this result, or None if it continues; count the result.
 
-        The first that applies counts: divergence, training time, plateau, stopping criterion, goal.
-        Raises TrainableError if there is a goal and the result lacks `time_attr`, or it is
-        infinite.
+        The first that applies counts: divergence, plateau, stopping criterion, training time, goal.
+        Raises TrainableError if there is a goal and the result lacks `time_attr`, or it is not
+        finite.
         """
         value = to_number(metrics.get(self.metric))
         self.divergence.add(value)
@@ -150,12 +150,14 @@ class Bounds:
             self.end_reason = f"{self.metric} is {value} at iteration {iteration}"
             return End.DIVERGED
         self.seconds += to_number(metrics.get("time_this_iter_s")) or 0.0
-        if self.seconds_left is not None and self.seconds >= self.seconds_left:
-            self.end_reason = "limits.trial_s: the trial's training time is used up"
-            return End.LIMIT
-        return self._check_plateau(metrics, iteration) or self._check_goal(
+        end = self._check_plateau(metrics, iteration) or self._check_goal(
             metrics, iteration, is_known(value)
         )
+        is_out_of_time = self.seconds_left is not None and self.seconds >= self.seconds_left
+        if is_out_of_time and end is not End.DONE:
+            self.end_reason = "limits.trial_s: the trial's training time is used up"
+            return End.LIMIT
+        return end
 
     def _check_goal(self, metrics: Metrics, iteration: int, is_known: bool) -> End | None:
         """Return the end at a stopping criterion or at the goal; None if the slice continues.
@@ -163,7 +165,7 @@ class Bounds:
         `is_known` is True if the result has a number for the metric; only then, or once the metric
         has diverged, is the goal reached. At `metric_deadline` a slice without any value of the
         metric ends as unmeasured. Raises TrainableError if there is a goal and the result lacks
-        `time_attr`, or it is infinite.
+        `time_attr`, or it is not finite.
         """
         goal = self.goal
         if metrics.get("done") is True or met_criterion(metrics, self.stop):
@@ -176,7 +178,7 @@ class Bounds:
                 f"scheduler.time_attr: the results have no '{self.time_attr}'; "
                 f"they have {', '.join(sorted(metrics))}"
             )
-        if math.isinf(time):
+        if not math.isfinite(time):
             raise TrainableError(
                 f"scheduler.time_attr: '{self.time_attr}' is {time:g} at iteration {iteration}; "
                 f"expected a finite number that grows with training"

@@ -47,6 +47,26 @@ def test_a_trial_that_no_criterion_ended_says_what_did() -> None:
         assert (trial.status, trial.reason) == (Status.COMPLETED, reason)
 
 
+@pytest.mark.parametrize(
+    ("stop", "scheduler", "last"),
+    [
+        ({"training_iteration": 9}, "fifo", {"done": True}),
+        ({"training_iteration": 2}, "fifo", {}),
+        ({"training_iteration": 9}, {"name": "asha", "max_t": 2, "grace_period": 2}, {}),
+        ({"plateau": {"patience": 1}}, "fifo", {}),
+    ],
+)
+def test_a_trial_that_is_done_as_its_time_runs_out_is_complete(
+    stop: dict[str, Any], scheduler: Any, last: dict[str, Any]
+) -> None:
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        return {"score": 1.0, "time_this_iter_s": 5.0, **(last if at.iteration == 2 else {})}
+
+    spec = {"scheduler": scheduler, "stop": stop, "limits": {"trial_s": 10.0}, "trials": 1}
+    (trial,) = simulate(spec, curve).history.trials
+    assert (trial.status, trial.iteration) == (Status.COMPLETED, 2)
+
+
 def test_a_trial_ends_where_a_result_leaves_a_range(tmp_path: Path) -> None:
     stop = {"loss": {"<=": 0.1, ">=": 0.9}}
     assert one_trial(tmp_path / "a", stop, **QUADRATIC).iteration == 1
