@@ -43,13 +43,13 @@ class Point(NamedTuple):
     def from_row(cls, row: Row, objective: "Objective") -> "Point":
         """Return the point of an iteration's result, with the results that the objective compares.
 
-        `time` is the number of the iteration if the result lacks `time_attr`, or it is infinite.
+        `time` is the number of the iteration if the result lacks `time_attr`, or it is not finite.
         """
         metric, others = row.metrics.get, objective.other_results
         time = to_number(metric(objective.time_attr))
         return cls(
             row.iteration,
-            float(row.iteration) if time is None or math.isinf(time) else time,
+            float(row.iteration) if time is None or not math.isfinite(time) else time,
             to_number(metric(objective.metric)),
             tuple([to_number(metric(path)) for path in others]) if others else (),
             _finite_or_zero(metric("time_this_iter_s")),

@@ -113,14 +113,15 @@ def test_a_time_that_no_result_has_fails_the_trial_and_says_so(tmp_path: Path) -
     assert "the results have no 'steps'" in trial.replicas[0].error
 
 
-def test_an_infinite_time_fails_the_trial_and_not_the_sweep() -> None:
+@pytest.mark.parametrize("time", [math.inf, math.nan])
+def test_a_time_that_is_not_finite_fails_the_trial_and_not_the_sweep(time: float) -> None:
     def curve(at: CurvePoint) -> dict[str, Any]:
-        return {"score": 1.0, "clock": float(at.iteration) if at.iteration < 3 else math.inf}
+        return {"score": 1.0, "clock": float(at.iteration) if at.iteration < 3 else time}
 
     asked = {"trials": 1, "scheduler": {"name": "median", "time_attr": "clock"}}
     (trial,) = simulate({**asked, "stop": {"training_iteration": 9}}, curve).history.trials
     assert trial.status is Status.FAILED
-    assert "scheduler.time_attr: 'clock' is inf at iteration 3" in trial.replicas[0].error
+    assert f"scheduler.time_attr: 'clock' is {time} at iteration 3" in trial.replicas[0].error
 
 
 def test_only_checkpoints_that_somebody_needs_stay_on_disk(tmp_path: Path) -> None:
