@@ -30,6 +30,7 @@ KINDS: dict[str, tuple[type[Trainer], dict[str, Any], int]] = {
     "a2c": (A2C, {"optimizer": {"name": "adam"}}, 1),
     "dqn": (DQN, {**LEARN, "dueling": True, "num_atoms": 5}, 1),
     "dqn of pictures, prioritised": (DQN, {**LEARN, **PICTURES, "prioritized_replay": True}, 1),
+    "dqn, noisy": (DQN, {**LEARN, "noisy": True}, 1),
     "sac": (SAC, {**LEARN, "env": "Pendulum-v1"}, 1),
     "sac of choices": (SAC, LEARN, 1),
     "td3": (TD3, {**LEARN, "env": "Pendulum-v1"}, 2),

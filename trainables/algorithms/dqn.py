@@ -324,8 +324,9 @@ class DQN(Trainer):
 
         Empty if they can.
         """
-        if isinstance(settings, Config) and settings.noisy:
-            return "noisy is true"
+        is_noisy = isinstance(settings, Config) and settings.noisy
+        if is_noisy and cls.differences is not DQN.differences:  # which may draw noise in the step
+            return f"noisy is true, and {cls.__name__} has its own way of learning"
         return config_checks.why_no_graphs(settings)
 
     @classmethod
@@ -520,7 +521,7 @@ class DQN(Trainer):
 
         Returns loss, mean Q-value, norm of the gradient, and errors (B,).
         """
-        batch = self.policy.on_device(rows)
+        batch = self.policy.on_device({**rows, **self._draw_noise()})
         if self.graphs is None:
             return self._step(batch, self.learning_rate)
         batch.pop("indices", None)
@@ -547,7 +548,8 @@ class DQN(Trainer):
 
         The rows' observations are filtered. Targets come from the target network, without a
         gradient, discounted by the column ``discounts`` if there is one, else by ``gamma``. Noisy
-        layers get drawn noise. With ``cql_alpha`` the loss includes the conservative penalty.
+        layers get the noise in the batch, as `_draw_noise` returns it, or noise that is drawn now.
+        With ``cql_alpha`` the loss includes the conservative penalty.
         """
         import torch
 
@@ -555,15 +557,16 @@ class DQN(Trainer):
 
         model, target = self.policy.model, self.target.network
         rows = torch.arange(len(batch["actions"]), device=self.policy.device)
+        noise = self._noise_of(batch)
         with torch.no_grad():
-            following = target.outputs(batch["new_obs"], self.noise())
+            following = target.outputs(batch["new_obs"], noise["target"])
             selecting_outputs = following
             if self.settings.double_q:  # this pass only selects a choice
                 with in_acting_mode(model):
-                    selecting_outputs = model.outputs(batch["new_obs"], self.noise())
+                    selecting_outputs = model.outputs(batch["new_obs"], noise["selecting"])
             next_outputs = following[rows, model.best(selecting_outputs, batch["new_obs"])]
             discounts = batch.get("discounts", self.settings.gamma) * ~batch["terminated"]
-        outputs = model.outputs(batch["observations"], self.noise())
+        outputs = model.outputs(batch["observations"], noise["learnt"])
         taken = outputs[rows, batch["actions"]]
         if self.settings.num_atoms > 1:
             goal = model.project(next_outputs.softmax(1), batch["rewards"], discounts)
@@ -580,6 +583,39 @@ class DQN(Trainer):
         every = model.values(outputs)
         overrated = every.logsumexp(1) - every[rows, batch["actions"]]
         return differences._replace(losses=differences.losses + alpha * overrated)
+
+    def _noise_of(self, batch: "Mapping[str, Tensor]") -> "dict[str, dict[str, Tensor]]":
+        """Return the noise of noisy layers: pass of an update → name → factors (units,).
+
+        It is that of the batch, or drawn now if the batch has none.
+        """
+        import torch
+
+        sizes = self.policy.model.architecture.noise_sizes(self.spaces.layout.logits)
+        if not sizes:
+            return {one: {} for one in self._passes}
+        noise = batch.get("noise")
+        if noise is None:
+            noise = self.policy.on_device(self._draw_noise())["noise"]
+        split = [torch.split(row, list(sizes.values())) for row in noise]
+        return {
+            one: dict(zip(sizes, parts, strict=True))
+            for one, parts in zip(self._passes, split, strict=True)
+        }
+
+    def _draw_noise(self) -> dict[str, NDArray[np.float32]]:
+        """Draw the noise of noisy layers for an update, from the stream ``minibatch``.
+
+        Returns ``noise``, a row (units,) for each pass; an empty dict without such layers. It is
+        data of the update, so that a captured update needs no random stream of its own.
+        """
+        rows = [list(self.noise().values()) for _ in self._passes]
+        return {"noise": np.stack([np.concatenate(row) for row in rows])} if rows[0] else {}
+
+    @property
+    def _passes(self) -> tuple[str, ...]:
+        """Names of the passes of an update, in the order in which their noise is drawn."""
+        return ("target", "selecting", "learnt") if self.settings.double_q else ("target", "learnt")
 
     def noise(self) -> dict[str, NDArray[np.float32]]:
         """Draw the noise of noisy layers for one pass, from the stream ``minibatch``.

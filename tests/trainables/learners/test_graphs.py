@@ -38,6 +38,8 @@ KINDS: dict[str, tuple[type[Trainer], dict[str, Any], int]] = {
     "ppo of numbers": (PPO, {**ON_POLICY, "env": "Pendulum-v1"}, 2),
     "a2c": (A2C, {**ON_POLICY, "optimizer": {"name": "adamw"}}, 1),
     "dqn": (DQN, {**OFF_POLICY, "dueling": True, "num_atoms": 5}, 1),
+    "dqn, noisy": (DQN, {**OFF_POLICY, "noisy": True, "dueling": True}, 1),
+    "dqn, noisy, one pass less": (DQN, {**OFF_POLICY, "noisy": True, "double_q": False}, 1),
     "dqn, prioritised": (DQN, {**OFF_POLICY, "prioritized_replay": True}, 1),
     "sac": (SAC, {**OFF_POLICY, "env": "Pendulum-v1", "critic_lr": 1e-2}, 1),
     "sac of choices": (SAC, OFF_POLICY, 1),
@@ -55,6 +57,13 @@ KINDS: dict[str, tuple[type[Trainer], dict[str, Any], int]] = {
     "iql": (IQL, {**OFF_POLICY, "env": "Pendulum-v1", "critic_lr": 1e-2, "grad_clip": 0.1}, 1),
     "iql of choices": (IQL, OFF_POLICY, 1),
 }
+
+
+class Own(DQN):
+    """DQN whose method `differences` is overridden."""
+
+    def differences(self, batch: Mapping[str, Tensor]) -> Any:
+        return super().differences(batch)
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +97,7 @@ def test_operations_of_the_capture_alone_give_these_numbers_too(
     assert differences(found, train_to_end(made(kind, "off"), 6)) == []
 
 
-@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "iql", "dqn"])
+@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "iql", "dqn", "dqn, noisy"])
 def test_a_restored_trainer_captures_anew_and_goes_on_to_the_bit(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +116,7 @@ def test_a_restored_trainer_captures_anew_and_goes_on_to_the_bit(
         assert differences(train_to_end(again, 3), expected) == []
 
 
-@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "iql", "dqn"])
+@pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "iql", "dqn", "dqn, noisy"])
 def test_a_captured_step_fetches_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "num_sgd_iter" if kind == "ppo" else "updates_per_step"
     counts = []
@@ -180,7 +189,7 @@ def test_only_some_sizes_are_captured() -> None:
         (PPO, {"optimizer": {"name": "rmsprop"}}, "optimizer.name is rmsprop"),
         (PPO, {"clip_param_schedule": [[0, 0.2], [9, 0.1]]}, "clip_param_schedule is not constant"),
         (PPO, {"model": {"use_lstm": True}}, "model.use_lstm is true"),
-        (DQN, {"noisy": True}, "noisy is true"),
+        (Own, {"noisy": True}, "noisy is true, and Own has its own way of learning"),
         (IQL, {"learner_compile": True}, "learner_compile is true"),
     ],
 )

@@ -66,17 +66,27 @@ class QArchitecture:
         sizes = {"head": choices * atoms, **({"value": atoms} if self.dueling else {})}
         return {name: (self.inputs, *self.hidden, size) for name, size in sizes.items()}
 
+    def noise_sizes(self, choices: int) -> dict[str, int]:
+        """Return the numbers of the noise's factors: ``<head>.<layer>.in`` and ``.out`` → units.
+
+        They are in the order in which they are drawn; empty without noisy layers.
+        """
+        return {
+            f"{name}.{i}.{side}": size
+            for name, sizes in (self.heads(choices) if self.noisy else {}).items()
+            for i in range(len(sizes) - 1)
+            for side, size in (("in", sizes[i]), ("out", sizes[i + 1]))
+        }
+
     def draw_noise(self, choices: int, stream: np.random.Generator) -> dict[str, Array]:
         """Draw the noise of noisy layers: ``<head>.<layer>.in`` and ``.out`` → factors (units,).
 
         Returns an empty dict if there are no noisy layers.
         """
         drawn: dict[str, Array] = {}
-        for name, sizes in self.heads(choices).items() if self.noisy else ():
-            for i in range(len(sizes) - 1):
-                for side, size in (("in", sizes[i]), ("out", sizes[i + 1])):
-                    normal = stream.standard_normal(size, dtype=np.float32)
-                    drawn[f"{name}.{i}.{side}"] = np.sign(normal) * np.sqrt(np.abs(normal))
+        for name, size in self.noise_sizes(choices).items():
+            normal = stream.standard_normal(size, dtype=np.float32)
+            drawn[name] = np.sign(normal) * np.sqrt(np.abs(normal))
         return drawn
 
 

@@ -7,9 +7,11 @@ import copy
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainables.core import rng
@@ -23,10 +25,14 @@ from trainables.policies.learning.layers import Trunk, activate, as_float32, per
 from trainables.policies.learning.networks import Networks, mask_logits, split
 from trainables.policies.learning.torch_policy import TorchPolicy
 from trainables.policies.own.module import in_acting_mode
-from trainables.policies.q.actor import Noise, QActor, QArchitecture
+from trainables.policies.q.actor import QActor, QArchitecture
 
 if TYPE_CHECKING:
     from trainables.policies.acting.on_device import DeviceObservations
+
+
+#: ``<head>.<layer>.in`` and ``.out`` → factors of a noisy layer's noise, arrays or tensors.
+Noise: TypeAlias = Mapping[str, NDArray[np.float32] | Tensor]
 
 
 class QNetwork(Networks):
@@ -102,7 +108,7 @@ class QNetwork(Networks):
             y = layer(x)
             if noise:
                 given, shown = (
-                    torch.from_numpy(noise[f"{name}.{i}.{side}"]).to(x.device)
+                    torch.as_tensor(noise[f"{name}.{i}.{side}"], device=x.device)
                     for side in ("in", "out")
                 )
                 y = y + shown * getattr(self, f"{name}_noise")[i](x * given)

@@ -17,6 +17,7 @@ from trainables.policies.learning.layers import as_float32, unit_pixels
 from trainables.policies.learning.networks import Networks
 from trainables.policies.own.module import TorchActor, make_module, outputs_of
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
+from trainables.policies.q.networks import Noise as NoiseInTorch
 from trainables.policies.q.networks import QNetwork, QPolicy
 
 
@@ -40,7 +41,7 @@ class OwnQNetwork(QNetwork):
         rows = unit_pixels(observations, self.architecture.trunk)
         return as_float32(outputs_of(self.module, rows))
 
-    def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
+    def outputs(self, observations: Tensor, noise: NoiseInTorch) -> Tensor:
         """Return the values (B, A, 1) of filtered observations; `noise` is ignored."""
         return self(observations)[:, :, None]  # type: ignore[no-any-return]
 
