@@ -84,6 +84,11 @@ class IQL(OffPolicyTrainer):
         if not spaces.layout.scalar:
             Bounds.of(spaces.action)
 
+    @classmethod
+    def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:
+        """Return the reason why the policy does not act on the GPU, which always holds."""
+        return "iql learns from files, and evaluations act on the CPU"
+
     def make_policy(self, device: str) -> "IQLPolicy":
         """Return a new policy: actor, critic of states, twin critics of actions, their targets."""
         from trainables.policies.acting.recurrent import make_actor

@@ -1,5 +1,6 @@
 """``act_on``: policies act where they learn, and observations are sent once; the CPU stands in."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,20 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from tests.support.own_networks import Net
 from tests.support.stand_in import as_accelerator
 from tests.support.trainers import PLAIN, differences, make, train_to_end
+from trainables.algorithms.bc import BC
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.iql import IQL
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError
 from trainables.learners.torch_learner import TorchLearner
-from trainables.policies.acting.on_device import DeviceActor, DeviceObservations, DeviceQActor
+from trainables.policies.acting.on_device import (
+    DeviceActor,
+    DeviceBoundedActor,
+    DeviceObservations,
+    DeviceQActor,
+)
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -31,6 +40,7 @@ class Excluding(CartPoleEnv):
 OWN = {"custom_model": f"{Net.__module__}:Net", "custom_model_config": {"width": 8}}
 MASKED = {"env": "tests.support.masked:Vault", "action_mask": "info"}
 PICTURES = {"env": "tests.support.pictures:Planes", "model": {"hidden": [16]}}
+NOISE: dict[str, Any] = {"exploration_config": {"type": "ParameterNoise"}}
 
 
 @pytest.fixture(autouse=True)
@@ -172,6 +182,72 @@ def test_a_q_network_chooses_the_same_there(config: dict[str, Any]) -> None:
     np.testing.assert_array_equal(chosen[0], chosen[1])
 
 
+#: Name → algorithm and settings of off-policy actor-critics, which explore from the first step on.
+BOUNDED: dict[str, tuple[type[Trainer], dict[str, Any]]] = {
+    "sac": (SAC, {"env": "Pendulum-v1", "exploration_config": {"random_timesteps": 0}}),
+    "sac of choices": (SAC, {"exploration_config": {"random_timesteps": 0}}),
+    "sac with gsde": (
+        SAC,
+        {
+            "env": "Pendulum-v1",
+            "exploration_config": {
+                "type": "StateDependentNoise",
+                "random_timesteps": 0,
+                "sample_freq": 3,
+            },
+        },
+    ),
+    "td3": (TD3, {"env": "Pendulum-v1", "exploration_config": {"random_timesteps": 0}}),
+    "td3 that drifts": (
+        TD3,
+        {
+            "env": "Pendulum-v1",
+            "exploration_config": {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0},
+        },
+    ),
+}
+
+
+def bounded(kind: str, act_on: str, **more: Any) -> Trainer:
+    cls, own = BOUNDED[kind]
+    base: dict[str, Any] = {"env": "CartPole-v1", "num_gpus": 1, "model": {"hidden": [16, 8]}}
+    base |= {"num_envs_per_worker": 2, "rollout_fragment_length": 8, "learning_starts": 8}
+    base |= {"replay_batch_size": 8, "updates_per_step": 2}
+    trainer = cls({**base, **own, **more, "act_on": act_on}, TrialContext(seed=2))
+    assert isinstance(actor_of(trainer), DeviceBoundedActor) is (act_on == "gpu")
+    return trainer
+
+
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_an_actor_of_sac_and_td3_chooses_the_same_there(kind: str) -> None:
+    found = []
+    for act_on in ("gpu", "cpu"):
+        trainer = bounded(kind, act_on)
+        trainer.train()  # so that the actor's weights are not those of its beginning
+        (sample,) = trainer.workers.sample()
+        alone = actor_of(trainer).act_each(sample["observations"][:2], np.zeros((2, 0)), [None] * 2)
+        found.append((sample["actions"].copy(), alone[0]))
+        trainer.stop()
+    for there, here in zip(*found, strict=True):
+        np.testing.assert_allclose(there, here, atol=1e-4)
+
+
+def test_a_course_of_choices_by_sac_with_acting_there_is_the_same_to_the_bit() -> None:
+    there, here = (train_to_end(bounded("sac of choices", act_on), 6) for act_on in ("gpu", "cpu"))
+    assert differences(there, here) == []
+
+
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_sac_and_td3_that_act_there_go_on_from_a_checkpoint_to_the_bit(
+    kind: str, tmp_path: Path
+) -> None:
+    first, again = bounded(kind, "gpu"), bounded(kind, "gpu")
+    for _ in range(3):
+        first.train()
+    again.restore(first.save(tmp_path))
+    assert differences(train_to_end(first, 3), train_to_end(again, 3)) == []
+
+
 def test_auto_acts_there_with_convolutions_or_wide_layers_only() -> None:
     for config, there in (
         ({}, False),
@@ -193,8 +269,11 @@ def test_auto_acts_there_with_convolutions_or_wide_layers_only() -> None:
         (PPO, {"num_workers": 2}, "children act on the CPU"),
         (PPO, {"model": {"use_lstm": True}}, "use_lstm is true"),
         (PPO, {"sample_async": True}, "would act while it learns"),
-        (DQN, {"exploration_config": {"type": "ParameterNoise"}}, "is ParameterNoise"),
-        (SAC, {}, "SAC acts in numpy alone"),
+        (DQN, NOISE, "is ParameterNoise"),
+        (TD3, {"env": "Pendulum-v1", **NOISE}, "is ParameterNoise"),
+        (SAC, {"num_workers": 2}, "children act on the CPU"),
+        (IQL, {"buffer_size": 100}, "evaluations act on the CPU"),
+        (BC, {"input": "some.json"}, "BC acts in numpy alone"),
     ],
 )
 def test_act_on_gpu_is_refused_with_the_reason_where_it_cannot_work(

@@ -20,6 +20,7 @@ from trainables.policies.acting.actor import Acted, Actor, Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.acting.distributions import mask_invalid
 from trainables.policies.architecture import Architecture
+from trainables.policies.bounded.acting import BoundedActor
 from trainables.policies.exploration.actions import EpsilonGreedyConfig, StochasticSampling
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 
@@ -226,6 +227,45 @@ class DeviceQActor(QActor):
         if self._masks:
             mask_invalid(q, observations)
         return q
+
+
+class DeviceBoundedActor(BoundedActor):
+    """A `BoundedActor` that runs the learning policy's own actor network on its device, a GPU.
+
+    Args:
+        heads_of: function of observations on the device (N, D) that returns what
+            `BoundedActor.forward` does, (N, …).
+        frames: sends the observations to the device.
+    """
+
+    def __init__(
+        self,
+        layout: ActionLayout,
+        architecture: Architecture,
+        exploration: StochasticSampling,
+        heads_of: Callable[[Tensor], Tensor],
+        frames: DeviceObservations,
+    ) -> None:
+        super().__init__(layout, architecture, exploration)
+        self._heads_there, self._frames = heads_of, frames
+
+    def load(self, weights: Weights) -> None:
+        """Copy the log standard deviations only; the network is the learning policy's own."""
+        self._log_std = np.array(weights.get("actor_log_std", self._log_std))
+
+    def weights(self) -> dict[str, Array]:
+        """Return an empty dict, since the actor uses the weights of the policy."""
+        return {}
+
+    def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
+        """Return the network's outputs (N, …) for observations (N, D), and an empty array (0,)."""
+        with torch.no_grad():
+            head: Array = self._heads_there(self._frames.send(observations)).float().cpu().numpy()
+        return head, np.zeros(0, dtype=np.float32)
+
+    def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
+        """Return the network's outputs (N, …), each row computed alone, and `memory` unchanged."""
+        return np.concatenate([self.forward(one[None])[0] for one in observations]), memory
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:

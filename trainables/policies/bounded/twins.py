@@ -8,7 +8,7 @@ move its hidden layers by noise. B rows, D features, K numbers of an action, A c
 import copy
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.policies.learning.layers import activate, as_float32, perceptron
 from trainables.policies.learning.networks import ActorCritic, Networks
 from trainables.policies.learning.torch_policy import ActorCriticPolicy, TorchPolicy
+
+if TYPE_CHECKING:
+    from trainables.policies.acting.on_device import DeviceObservations
 
 
 class Twins(Networks):
@@ -299,6 +302,21 @@ class TwinsPolicy(TorchPolicy):
             name: one.to(kind) if one.is_floating_point() and name != "actions" else one
             for name, one in on.items()
         }
+
+    def make_device_actor(self, frames: "DeviceObservations") -> Actor:
+        """Return an actor that runs this network on its device; `frames` sends observations."""
+        # Imported for a GPU only.
+        from trainables.policies.acting.on_device import DeviceBoundedActor
+
+        model = self.model
+
+        def heads_of(observations: Tensor) -> Tensor:
+            with self.autocast():
+                head, units = model.heads(observations)
+            return torch.cat([head, units], dim=1) if model.has_state_dependent_noise else head
+
+        exploration = self.make_actor().exploration
+        return DeviceBoundedActor(model.layout, model.architecture, exploration, heads_of, frames)
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Return the bytes of an ONNX file: preprocessing, frozen filter, actor, greedy action.

@@ -147,6 +147,14 @@ class OffPolicyTrainer(Trainer):
         return ""
 
     @classmethod
+    def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:
+        """Return the reason why the policy cannot act on the GPU; empty if it can."""
+        noise = "ParameterNoise"  # its weights differ from row to row, and are made in numpy
+        if isinstance(settings, OffPolicyConfig) and settings.exploration == noise:
+            return f"exploration_config.type is {noise}"
+        return config_checks.why_acts_on_cpu(settings)
+
+    @classmethod
     def why_no_graphs(cls, settings: TrainerConfig) -> str:
         """Return the reason why gradient steps cannot be CUDA graphs; empty if they can."""
         return config_checks.why_no_graphs(settings)
