@@ -26,29 +26,26 @@ from trainables.trainer.config import TrainerConfig
 INTRODUCTION = """\
 # The spec
 
-This page lists every key of a sweep's YAML file with its default. The file is YAML 1.2 (`1e-5` is
-a number, `on` is text). Times are in seconds. Paths into results use `/`, and paths into settings
-use dots. An unknown key is an error that names the closest known key. All mistakes in a file are
-reported at once, one per line and in the order of the file, before anything is written. Names of
-results that a built-in trainer never reports are also mistakes; for other trainables, sweep checks
-names of results against the first result.
+The tables of this page list every key of a spec, a sweep's YAML file, with its default. The file is
+YAML 1.2 (`1e-5` is a number, `on` is text). Times are in seconds. Paths into results use `/`, and
+paths into settings use dots. All mistakes in a file are reported at once, one per line and in the
+order of the file; for an unknown key, the error names the closest known key.
 
-The tables use two special words. A *slice* is an uninterrupted part of a trial's training, after
-which the trial is saved. A *level* is an amount of training at which a scheduler compares trials;
-the levels of successive halving are called *rungs*.
+A *slice* is an uninterrupted part of a trial's training, after which the trial is saved. A *level*
+is an amount of training at which a scheduler compares trials; the levels of successive halving are
+called *rungs*.
 
-Trainables, schedulers, searchers, pools, trackers, environments and filters are given as a
-built-in name, a path `package.module:Name`, or an entry point of an installed package
-([CONTRIBUTING.md](../CONTRIBUTING.md#adding-a-part) lists the groups of entry points). Every
-process of the sweep looks for the module of such a path first among the installed packages, then
-in the folder of the spec file, and then in the folder where the sweep was started.
+Trainables, schedulers, searchers, pools, trackers, environments and filters are given as a built-in
+name, a path `package.module:Name`, or an entry point of an installed package
+([CONTRIBUTING.md](../CONTRIBUTING.md#adding-a-part) lists the groups of entry points). The module
+of a path is looked up among the installed packages, then in the folder of the spec file, and then
+in the folder where the sweep was started.
 
 Editors with a YAML language server (VS Code's YAML extension, Neovim, Helix, Emacs, JetBrains)
-complete and check a spec with its JSON Schema. `sweep init` writes this schema next to the spec,
-and begins the spec with `# yaml-language-server: $schema=sweep.schema.json`. For an existing spec,
-or after an update, run `sweep schema > sweep.schema.json` in the spec's folder. The schema
-contains the options of all installed plugins and the settings of all installed trainables, and
-needs no network. A spec that violates the schema cannot work; `sweep validate` checks much more.
+complete and check a spec with its JSON Schema. `sweep init` writes the schema next to the spec, and
+begins the spec with `# yaml-language-server: $schema=sweep.schema.json`. For an existing spec, or
+after an update, run `sweep schema > sweep.schema.json` in the spec's folder. `sweep validate`
+checks more than the schema.
 
 ## The sweep
 """
