@@ -91,6 +91,16 @@ PICKLES: dict[str, bytes] = {
     "15 BINUNICODE": PROTO + b"X" + u32(2**32 - 1) + b"x.",
     "16 FRAME 2^60": PROTO + b"\x95" + u64(2**60) + b"N.",
     "16 FRAME 2^64-1": PROTO + b"\x95" + u64(2**64 - 1) + b"N.",
+    # The loader drops the first bytes of an opcode that a frame cuts: of the text's length here, so
+    # that it reads opcodes within the text.
+    "16 FRAME cuts an opcode": PROTO
+    + b"\x95"
+    + u64(3)
+    + b"X"
+    + u32(170)
+    + (b"\0\0" + b"0]\x94" + b"h\0h\0\x86\x940" * 20 + b".").ljust(170, b".")
+    + b".",
+    "16 FRAME in a frame": PROTO + b"\x95" + u64(11) + b"N\x95" + u64(1) + b".",
     "17 LONG4": PROTO + b"\x8b" + struct.pack("<i", 50 * 10**6) + b"\x01" * (50 * 10**6) + b".",
     "17 INT text": PROTO + b"I" + b"9" * (5 * 10**6) + b"\n.",
     "17 LONG text": PROTO + b"L" + b"9" * (5 * 10**6) + b"L\n.",

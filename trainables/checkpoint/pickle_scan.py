@@ -110,6 +110,7 @@ class _Machine:
         self.stack: list[int] = []
         self.marks = [0]  # the stack below the last one must not be touched
         self.arrays = 0
+        self.frame_end = 0  # of the newest frame
 
     def run(self) -> None:
         """Execute all opcodes up to STOP, which must be the last; raises Refused or TooMuch.
@@ -119,7 +120,7 @@ class _Machine:
         pickled, push = self.pickled, self.stack.append
         if not pickled.startswith(_PREAMBLE):
             raise Refused("its state does not begin with pickle's protocol 4")
-        position, opcode_at, pushed = len(_PREAMBLE), 0, 0
+        position, opcode_at, pushed, frame_end = len(_PREAMBLE), 0, 0, 0
         try:
             for _ in range(MAX_OPCODES):
                 before, opcode_at = opcode_at, position
@@ -127,9 +128,11 @@ class _Machine:
                 position += 1 + width
                 if counted:
                     begin = position
-                    length = pickled[begin - 1]
-                    if width > 1:
-                        length = int.from_bytes(pickled[begin - width : begin], "little")
+                    length = (
+                        pickled[begin - 1]
+                        if width == 1
+                        else int.from_bytes(pickled[begin - width : begin], "little")
+                    )
                     position += length
                     if effect == _KEY and not pickled[begin:position].isascii():
                         memory += length * _PER_WIDE_BYTE
@@ -144,7 +147,11 @@ class _Machine:
                     pushed = 0
                     if effect(self):
                         return
+                    frame_end = self.frame_end
                 pushed += memory
+                # Of a cut opcode the loader drops the first bytes, and then reads other opcodes.
+                if opcode_at < frame_end < position:
+                    raise Refused("a frame ends within an opcode")
         finally:
             self.position = opcode_at
         raise Refused(f"its state has more than {MAX_OPCODES} opcodes")
@@ -205,10 +212,17 @@ class _Machine:
     # ---- opcodes; the one that returns True ends the program -----------------------------------
 
     def frame(self) -> None:
-        """Execute FRAME; raises Refused unless as many bytes follow as it announces."""
+        """Execute FRAME; raises Refused unless as many bytes follow as it announces.
+
+        It must not begin within another frame.
+        """
         begin = self.position + 9
-        if begin + int.from_bytes(self.pickled[begin - 8 : begin], "little") > len(self.pickled):
+        end = begin + int.from_bytes(self.pickled[begin - 8 : begin], "little")
+        if end > len(self.pickled):
             raise Refused("a frame announces more bytes than there are")
+        if self.position < self.frame_end:
+            raise Refused("a frame begins within another")
+        self.frame_end = end
 
     def mark(self) -> None:
         """Execute MARK: mark the top of the stack; raises Refused if too many marks are open."""

@@ -209,6 +209,13 @@ def _decode_tensor(data: NDArray[Any]) -> Any:
     return torch.from_numpy(data)
 
 
+def _decode_deque(items: Any, maxlen: Any) -> deque[Any]:
+    """Return a deque of the items of a list; ValueError for others, whose items may be larger."""
+    if type(items) is not list:
+        raise ValueError(f"the items of a deque are a {type(items).__name__}, not a list")
+    return deque(items, maxlen=maxlen)
+
+
 # ---- all kinds --------------------------------------------------------------------------------
 
 
@@ -257,7 +264,7 @@ _DECODERS: Final[dict[str, Callable[..., Any]]] = {
     OPAQUE: lambda data: Opaque(data.tobytes()),
     "tensor": _decode_tensor,
     "bfloat16": lambda data: _decode_tensor(data).view(sys.modules["torch"].bfloat16),
-    "deque": lambda items, maxlen: deque(items, maxlen=maxlen),
+    "deque": _decode_deque,
     "object": _decode_object,
 }
 

@@ -1,5 +1,6 @@
 """What may stand in a checkpoint: round trips, refusals by path, and pickles made to do harm."""
 
+import contextlib
 import io
 import os
 import pickle  # noqa: TID251 the attacks are pickles
@@ -33,7 +34,7 @@ from trainables.checkpoint.pickle_scan import (
     TooMuch,
     scan,
 )
-from trainables.checkpoint.state import pack, unpack
+from trainables.checkpoint.state import _pickled, pack, unpack
 from trainables.checkpoint.tagged import DTYPES, TAG, state_type
 from trainables.core import rng
 from trainables.errors import CorruptCheckpoint, StateError, WrongFormat
@@ -457,6 +458,32 @@ def test_a_harmful_pickle_is_refused_at_once_and_runs_nothing(
 def test_the_scan_alone_refuses_a_harmful_pickle(attack: bytes, arrays: int) -> None:
     with pytest.raises(Refused):
         scan(attack, arrays)
+
+
+def test_wherever_frames_end_what_is_loaded_was_scanned() -> None:
+    """Frames of every length, also such that end within a number, a text or a length."""
+    value = {"a": [1, 300, 2**40, -0.5, None], "é" * 9: (b"xyz", {"b", 7}, "\0\0" * 150), 9: {}}
+    opcodes = pack(value).pickled[11:]
+    ends = []
+    for first in range(len(opcodes) + 1):
+        pickled = PROTO + b"\x95" + first.to_bytes(8, "little") + opcodes
+        try:
+            scan(pickled, 0)
+        except Refused:
+            continue
+        ends.append(first)
+        assert unpack(pickled, []) == value
+        for second in range(1, len(opcodes) - first, 29):
+            after = b"\x95" + second.to_bytes(8, "little") + opcodes[first:]
+            with contextlib.suppress(CorruptCheckpoint):
+                assert unpack(pickled[: 11 + first] + after, []) == value
+    assert set(ends) == {0, *(at for _, _, at in pickletools.genops(opcodes)), len(opcodes)}
+
+
+def test_a_deque_is_made_of_a_list_only() -> None:
+    fields = {TAG: "deque", "items": np.zeros(1000, np.uint8), "maxlen": None}
+    with pytest.raises(CorruptCheckpoint, match="deque"):
+        unpack(*_pickled(fields))
 
 
 def test_what_only_loading_can_find_is_refused_too() -> None:
