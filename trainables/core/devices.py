@@ -7,14 +7,21 @@ computes. Neither library is imported here before it is needed.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 from pydantic import Field
 
 from trainables.core.settings import Section
-from trainables.errors import DeviceError, DeviceLost, DeviceOutOfMemory, printable
+from trainables.errors import (
+    DeviceError,
+    DeviceLost,
+    DeviceOutOfMemory,
+    TrainableError,
+    cut,
+    printable,
+)
 
 #: Names of the class of all errors of XLA, in jaxlib now and before.
 _OF_XLA = frozenset({"JaxRuntimeError", "XlaRuntimeError"})
@@ -26,6 +33,9 @@ _NO_DEVICE = "Unable to initialize backend"
 _OF_MEMORY = ("RESOURCE_EXHAUSTED", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED")
 #: The part of an error that a function in Python raised, which the program has called.
 _OF_A_CALLBACK = "allback"
+
+#: Settings that decide how much memory a trial needs on a GPU, those with more effect first.
+_TAKING_MEMORY = ("sgd_minibatch_size", "train_batch_size", "replay_batch_size", "buffer_size")
 
 
 class DevicesConfig(Section):
@@ -71,6 +81,46 @@ def accelerator_bytes() -> int:
     import torch
 
     return int(torch.cuda.get_device_properties(0).total_memory)
+
+
+def limit_memory(share: float) -> None:
+    """Limit torch in this process to a share of its GPU's memory, from above 0 to 1, the whole.
+
+    An allocation beyond it raises torch's error of too little memory, in this process alone.
+    Nothing is limited without CUDA. Imports torch.
+    """
+    if accelerator() != "cuda":
+        return
+    import torch
+
+    torch.cuda.set_per_process_memory_fraction(float(share))
+
+
+@contextmanager
+def advice_on_memory(share: float, settings: Collection[str]) -> Iterator[None]:
+    """Turn torch's error of too little memory on a GPU inside the block into one with advice.
+
+    Args:
+        share: the trial's share of the GPU, ``num_gpus``.
+        settings: names of the trial's settings, of which the advice names some.
+
+    Raises:
+        TrainableError: torch found too little memory.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(error, torch.OutOfMemoryError):
+            raise
+        lower = " or ".join(name for name in _TAKING_MEMORY if name in settings)
+        there = ", or set replay_on to cpu" if "replay_on" in settings else ""
+        raise TrainableError(
+            f"the trial needs more memory than num_gpus: {share:g} gives it, "
+            f"{share * accelerator_bytes() / 1e9:.3g} GB of the GPU: "
+            f"{cut(_first_line(str(error)), 200)}; lower {lower}{there}, or raise num_gpus, and "
+            "resources: {gpu} of the sweep with it, so that fewer trials share the GPU"
+        ) from error
 
 
 @contextmanager

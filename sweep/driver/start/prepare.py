@@ -383,7 +383,10 @@ def _is_bare_list(raw: Any, path: KeyPath) -> bool:
 
 
 def _gpu_remarks(resolved: Resolved) -> list[str]:
-    """Return a remark if only one of a trial's settings and resources uses a GPU."""
+    """Return a remark if a trial's settings use a GPU or its resources give it one, but not both.
+
+    Also if the settings ask for a larger share of a GPU than the resources give.
+    """
     given, request = resolved.spec.resources.gpu, _request(resolved.spec, resolved.trainable)
     asked = request.get("gpu", 0.0) + request.get("extra_gpu", 0.0)
     whole = math.ceil(asked) if asked > 1 else asked
@@ -396,6 +399,12 @@ def _gpu_remarks(resolved: Resolved) -> list[str]:
         return [
             f"warning: resources: gives each trial {given:g} of a GPU, and its settings use none; "
             f"a trainer learns on it with config: {{num_gpus: {min(given, 1):g}}}"
+        ]
+    if asked > given:
+        return [
+            f"warning: a trial's settings ask for {asked:g} of a GPU, and resources: gives it "
+            f"{given:g}, so trials that share a GPU may together need more memory than it has; set "
+            "num_gpus and resources: {gpu} to the same share"
         ]
     return []
 

@@ -43,11 +43,14 @@ class Greedy(Quadratic):
         (1.5, 0, "add resources: {gpu: 2}"),
         (0, 1, "with config: {num_gpus: 1}"),
         (0, 2, "with config: {num_gpus: 1}"),
+        (1, 0.25, "set num_gpus and resources: {gpu} to the same share"),
+        (0.25, 0.25, ""),
+        (0.25, 1, ""),
         (1, 1, ""),
         (0, 0, ""),
     ],
 )
-def test_a_gpu_that_only_the_settings_or_only_the_resources_name_is_remarked(
+def test_a_gpu_that_settings_and_resources_name_in_different_shares_is_remarked(
     asked: float, given: float, said: str
 ) -> None:
     text = (

@@ -7,7 +7,7 @@ and the filters.
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -135,7 +135,8 @@ class Collector(Algorithm):
         """True if the environment calls the trainer."""
         output.spread_of = lambda pid: me.spread_of(pid)  # noqa: PLW0108 a method holds it
         self.progress = Progress(settings.metrics)
-        self._build_policy(settings, inspection)
+        with self._advice_on_memory():
+            self._build_policy(settings, inspection)
         self.environment, self.level = resolve(
             settings.stepped, bool(settings.clock_settings), lambda _: inquiry.measured()
         )
@@ -166,7 +167,10 @@ class Collector(Algorithm):
         if (own := self.architecture.custom_model) is not None:
             in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
             logger.info(in_torch, own.path)
-        self.policy = self.make_policy(config_checks.learning_device(settings.resources))
+        device = config_checks.learning_device(settings.resources)
+        if settings.resources.num_gpus:
+            devices.limit_memory(settings.resources.num_gpus)
+        self.policy = self.make_policy(device)
         if settings.resources.num_gpus:
             self.policy.in_torch().defer_checks()
             self.policy.in_torch().in_bfloat16 = settings.devices.precision == "bf16"
@@ -193,6 +197,10 @@ class Collector(Algorithm):
                 self.load_trained("restore", settings.restore, DEFAULT_POLICY_ID)
             except ConfigError as error:
                 self._unread_source = error
+
+    def _advice_on_memory(self) -> AbstractContextManager[None]:
+        """Return a context that tells what to change if the GPU's memory does not suffice in it."""
+        return devices.advice_on_memory(self.settings.resources.num_gpus, self.config)
 
     def _make_frames(self, settings: TrainerConfig) -> "DeviceObservations | None":
         """Return the store of observations on the GPU; None if the policy acts on the CPU.

@@ -45,7 +45,8 @@ class TrainingLoop(Collector):
 
         Raises:
             ConfigError: the file that ``restore`` names could not be read.
-            TrainableError: this process holds more than ``memory`` bytes, or a worker failed.
+            TrainableError: this process holds more than ``memory`` bytes or needs more of the GPU's
+                memory than ``num_gpus`` gives it, or a worker failed.
             NotFiniteError: a loss, gradient, observation or reward is not finite.
         """
         for member in self.members.values():
@@ -58,7 +59,11 @@ class TrainingLoop(Collector):
         self.timers = timers
         least, began = self.settings.iteration, time.monotonic()
         self.progress.begin_iteration()
-        with self._limited_threads(), devices.matmul_precision(self.settings.devices):
+        with (
+            self._limited_threads(),
+            devices.matmul_precision(self.settings.devices),
+            self._advice_on_memory(),
+        ):
             learner = self.training_step()
             while (
                 self.progress.timesteps_this_iteration < least.timesteps_per_iteration
@@ -258,7 +263,8 @@ class TrainingLoop(Collector):
         self._settle(checkpoint["settled"])
         agreement.check(checkpoint, self._collected)
         self._adopt_level()
-        self._restore_learnt(checkpoint)
+        with self._advice_on_memory():
+            self._restore_learnt(checkpoint)
         self.progress.set_state(checkpoint["progress"])
         self.inexact = agreement.inexact_reasons(checkpoint, self.computes_in_torch)
         if checkpoint["workers"] is None:
