@@ -1,7 +1,8 @@
 """Capacity of a machine: the number of concurrent trials, and the GPUs of each slot.
 
 All trials of a sweep get the same resources. A GPU share below 1 is a place on one device, shared
-by several trials; nothing enforces a trial's share of the memory.
+by several trials. Trainers limit torch to the share of the memory that ``num_gpus`` names; nothing
+limits other trainables.
 """
 
 import itertools

@@ -16,6 +16,9 @@ from trainables.algorithms.iql import IQL
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
+from trainables.core import devices
+from trainables.errors import TrainableError
+from trainables.policies.acting.on_device import DeviceBoundedActor
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -71,6 +74,29 @@ def test_policies_of_pictures_act_there_by_default(kind: str) -> None:
     trainer = trained(kind)
     assert trainer.frames is not None
     trainer.stop()
+
+
+@pytest.mark.parametrize("kind", ["sac", "sac of choices", "td3"])
+def test_sac_and_td3_act_there(kind: str) -> None:
+    trainer = trained(kind, act_on="gpu")
+    worker = trainer.workers.local_worker()
+    assert worker is not None
+    assert isinstance(worker.get_policy(), DeviceBoundedActor)
+    trainer.stop()
+
+
+def test_a_trial_gets_no_more_than_its_share_of_the_memory() -> None:
+    whole = devices.accelerator_bytes()
+    devices.limit_memory(0.02)
+    try:
+        torch.empty(whole // 100, dtype=torch.uint8, device="cuda")
+        with (
+            pytest.raises(TrainableError, match=r"num_gpus: 0\.02 gives it.* GB of the GPU"),
+            devices.advice_on_memory(0.02, ("train_batch_size",)),
+        ):
+            torch.empty(whole // 25, dtype=torch.uint8, device="cuda")
+    finally:
+        devices.limit_memory(1)
 
 
 def test_a_replay_of_pictures_is_in_its_memory_and_goes_on_on_the_cpu() -> None:

@@ -46,7 +46,7 @@ class DevicesConfig(Section):
         description="Device on which the policy acts while it collects experience: cpu; or gpu, "
         "where acting and learning share the networks, so each observation is copied to the GPU "
         "only once. gpu needs num_gpus above 0, num_workers: 0, and ppo, a2c, impala, dqn, sac or "
-        "td3, without ParameterNoise. "
+        "td3. "
         "auto: gpu, if possible, for networks with convolutions or a layer of 256 units or more; "
         "otherwise cpu. Evaluations act on the CPU.",
     )

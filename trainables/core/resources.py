@@ -140,8 +140,9 @@ class ResourcesConfig(Section):
         default=0,
         ge=0,
         le=1,
-        description="Fraction of a GPU for learning, up to 1; 0: learn on the CPU. In a sweep "
-        "also set resources: {gpu: 1}, which reserves a GPU for each trial (docs/gpu.md).",
+        description="Fraction of a GPU for learning, up to 1, and the largest share of its memory "
+        "that a trial may use; 0: learn on the CPU. In a sweep also set resources: {gpu: 1}, "
+        "which reserves a GPU for each trial (docs/gpu.md).",
     )
     num_gpus_per_worker: float = Field(
         default=0,
