@@ -176,6 +176,17 @@ def call_creator(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
         raise
 
 
+def argument_code(creator: Creator, env_config: Mapping[str, Any]) -> str:
+    """Return Python code of the arguments with which `call_creator` calls a creator.
+
+    It is one dict, or keyword arguments; "" for the latter if `env_config` is empty.
+    """
+    takes = _takes_context(creator, ())
+    if takes is not None and takes.name not in env_config:
+        return repr(dict(env_config))
+    return ", ".join(f"{key}={value!r}" for key, value in env_config.items())
+
+
 def _takes_context(creator: Creator, names: Container[str]) -> inspect.Parameter | None:
     """Return the parameter of a creator that takes the whole `env_config`.
 

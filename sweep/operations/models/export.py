@@ -8,6 +8,7 @@ signed, because its settings may name code.
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -443,10 +444,14 @@ def _env_lines(config: Mapping[str, Any]) -> list[str]:
     It is a ``...`` for an environment that only sweep can create.
     """
     env, options = str(config.get("env")), config.get("env_config") or {}
-    given = "".join(f", {key}={value!r}" for key, value in options.items())
     if _PUBLIC_ENV.fullmatch(env):
+        given = "".join(f", {key}={value!r}" for key, value in options.items())
         return ["import gymnasium", "", f"env = gymnasium.make({env!r}{given})"]
     module, _, name = env.partition(":")
-    if name.isidentifier():
-        return [f"from {module} import {name}", "", f"env = {name}({given.lstrip(', ')})"]
+    creator = getattr(sys.modules.get(module), name, None) if name.isidentifier() else None
+    if callable(creator):
+        from trainables.envs import registry  # imports gymnasium, which few commands need
+
+        made = f"{name}({registry.argument_code(creator, options)})"
+        return [f"from {module} import {name}", "", f"env = {made}"]
     return [f"env = ...  # {env} as it was trained in; `sweep play` of this folder makes it"]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -157,6 +158,43 @@ def test_a_policy_with_action_masks_reads_them_as_an_input(here: Here, tmp_path:
         returns = re.findall(r"^return (.+)", _run_card(folder, *WITHOUT[form]), re.MULTILINE)
         assert len(returns) == 3
         assert min(map(float, returns)) >= -200
+
+
+#: An environment in RLlib's style, of which the settings are one dict.
+SHOP = """\
+import gymnasium
+import numpy as np
+
+
+class Shop(gymnasium.Env):
+    observation_space = gymnasium.spaces.Dict({"stock": gymnasium.spaces.Box(0.0, 9.0, (2,))})
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, config=None):
+        self.days = config["days"]
+
+    def reset(self, *, seed=None, options=None):
+        self.day = 0
+        return {"stock": np.zeros(2, np.float32)}, {}
+
+    def step(self, action):
+        self.day += 1
+        return {"stock": np.ones(2, np.float32)}, 1.0, self.day == self.days, False, {}
+"""
+
+
+@pytest.mark.slow
+def test_the_cards_program_gives_an_environment_its_settings_as_one_dict(
+    here: Here, tmp_path: Path
+) -> None:
+    (tmp_path / "shop_of_cards.py").write_text(SHOP)
+    config = {**PPO["config"], "env": "shop_of_cards:Shop", "env_config": {"days": 3}}
+    spec = write_spec(tmp_path, **PPO | {"trials": 1, "config": config})
+    assert here("run", spec, "--pool", "inline")[0] == 0
+    folder = tmp_path / "winner"
+    assert here("export-model", "demo", "--checkpoint", "last", "--out", folder)[0] == 0
+    shutil.copy(tmp_path / "shop_of_cards.py", folder)
+    assert _run_card(folder, *WITHOUT["onnx"]) == "return 3.0\n" * 3
 
 
 @pytest.fixture
