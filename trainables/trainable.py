@@ -305,8 +305,8 @@ class Trainable:
     def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
         """Return the names of all metrics in results with these settings, nested ones as paths.
 
-        A name that ends with ``/`` stands for all below it. Returns None if they are not known in
-        advance, as by default.
+        A name that ends with ``/`` stands for all below it, and `results.ANY_NAME` for names that
+        are not known in advance. Returns None if no name is known in advance, as by default.
         """
         return None
 

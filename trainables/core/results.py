@@ -50,9 +50,15 @@ OF_EVERY_RESULT = frozenset(
 )
 
 
+#: Member of a collection of names that stands for all names.
+ANY_NAME = "*"
+
+
 def has_name(names: Collection[str], name: str) -> bool:
-    """Return whether `names` contains the metric `name`, or a prefix such as ``info/`` of it."""
-    return name in names or any(one.endswith("/") and name.startswith(one) for one in names)
+    """Return whether `names` contains the metric `name`, a prefix of it (``info/``) or any name."""
+    if name in names or ANY_NAME in names:
+        return True
+    return any(one.endswith("/") and name.startswith(one) for one in names)
 
 
 def named_result(value: Any, metric: str) -> Any:

@@ -6,7 +6,7 @@ The module also lists the names of all results, so that a misspelt one is found 
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.core.results import OF_EVERY_RESULT, TRAINERS_OWN
+from trainables.core.results import ANY_NAME, OF_EVERY_RESULT, TRAINERS_OWN
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.trainer.config import TrainerConfig, has_policies
 
@@ -73,15 +73,16 @@ _OF_TRAINING = frozenset(
 )
 
 
-def result_names(settings: TrainerConfig) -> frozenset[str] | None:
-    """Return the names that results may have with these settings; None if callbacks may add any.
+def result_names(settings: TrainerConfig) -> frozenset[str]:
+    """Return the names that results may have with these settings.
 
-    A name that ends with ``/`` stands for all names below it.
+    A name that ends with ``/`` stands for all names below it; `ANY_NAME` is included if callbacks
+    may add names.
     """
     evaluation = settings.evaluation
-    if settings.callbacks.callbacks or evaluation.evaluation_config.get("callbacks"):
-        return None
     names = OF_EVERY_RESULT | _OF_EPISODES | _OF_TRAINING
+    if settings.callbacks.callbacks or evaluation.evaluation_config.get("callbacks"):
+        names |= {ANY_NAME}
     several = has_policies(settings.agents.multiagent)
     if several:
         names |= _OF_AGENTS

@@ -7,13 +7,14 @@ import pytest
 
 from sweep.core.errors import BadConfig
 from sweep.driver.start import prepare
+from sweep.driver.start.creation.resolving import unsure_names
 from sweep.history.results import flatten
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
-from trainables.core.results import has_name
+from trainables.core.results import ANY_NAME, has_name
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -58,7 +59,11 @@ def test_with_callbacks_or_in_a_class_of_ones_own_any_name_may_come() -> None:
     class Own(PPO):
         pass
 
-    assert PPO.result_names({**SMALL, "callbacks": "some.module:Class"}) is None
+    names = PPO.result_names({**SMALL, "callbacks": "some.module:Class"})
+    assert names is not None
+    assert has_name(names, "twice_the_reward")
+    assert has_name(names - {ANY_NAME}, "episode_reward_mean")
+    assert not has_name(names - {ANY_NAME}, "twice_the_reward")
     assert Own.result_names(SMALL) is None
 
 
@@ -126,6 +131,17 @@ def test_an_unknown_metric_is_answered_with_the_nearest_names() -> None:
 def test_what_may_come_is_let_through(line: str) -> None:
     text = SPEC if line.startswith("stop") else SPEC.replace("trainable: ppo\n", "")
     prepare.prepare_text(f"{text}{line}\n", "names.yaml", ())
+
+
+def test_only_names_that_callbacks_would_have_to_add_are_doubted() -> None:
+    config = "{env: CartPole-v1, evaluation_interval: 2, callbacks: 'trainables:Callbacks'}"
+    text = SPEC.replace("metric: ", "metric: evaluation/").replace("{env: CartPole-v1}", config)
+    more = "constraints: {custom_metrics/x_mean: '<= 1'}\nstop: {episode_return_mean: 9}\n"
+    resolved, _ = prepare.prepare_text(text + more, "names.yaml", ())
+    assert unsure_names(resolved) == {
+        "custom_metrics/x_mean": "constraints.custom_metrics/x_mean",
+        "episode_return_mean": "stop.episode_return_mean",
+    }
 
 
 class Named(PPO):

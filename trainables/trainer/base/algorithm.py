@@ -363,8 +363,8 @@ class Algorithm(Trainable):
     def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
         """Return the names that results may have, nested ones as paths.
 
-        Returns None, for any, if callbacks may add some, and in classes defined elsewhere. A name
-        that ends with ``/`` stands for all names below it.
+        A name that ends with ``/`` stands for all names below it; `results.ANY_NAME` is included if
+        callbacks may add names. Returns None, for any name, in classes defined elsewhere.
         """
         shipped = cls.__module__.startswith("trainables.algorithms.")
         return classic.result_names(parse(cls.config_class, config)) if shipped else None

@@ -18,6 +18,7 @@ from sweep.searchers._shared.prior import mixture
 from sweep.spec import SweepSpec
 from sweep.trackers._shared import callbacks
 from sweep.views import reading
+from trainables.core.results import ANY_NAME, has_name
 from trainables.core.settings import Settings as TrainerSettings
 from trainables.core.settings import parse
 from trainables.errors import ConfigError, shorten
@@ -100,17 +101,20 @@ def resolve(
 def unsure_names(resolved: Resolved) -> dict[str, str]:
     """Return name → key of the spec for the results that the trainable may not report.
 
-    The mapping is empty if the trainable declares its results: wrong names were refused before.
-    Otherwise it has all names that the spec uses.
+    Names that the trainable declares are left out. The mapping is empty if it declares all of its
+    names: wrong ones were refused before.
     """
     spec, trainable = resolved.spec, resolved.trainable
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     config = samples.complete_config(trainable, spec, spec.space.nest(point.settings, spec.config))
+    known: set[str] = set()
     with contextlib.suppress(ConfigError):
-        if trainable.result_names(config) is not None:
+        known.update(trainable.result_names(config) or {ANY_NAME})
+        if ANY_NAME not in known:
             return {}
+    known.discard(ANY_NAME)
     named = result_names.names_of(spec, resolved.scheduler.time_attr)
-    return {name: spec.source.key(path) for path, name in named.items()}
+    return {n: spec.source.key(path) for path, n in named.items() if not has_name(known, n)}
 
 
 #: Keys of a spec from which its scheduler is built, and keys that its trainable sees.
