@@ -1,14 +1,16 @@
 """The curve of a trial with several seeds: the aggregate over seeds at each iteration.
 
-A row is added once all seeds that count have finished the iteration, and never changes: a seed that
-joins later changes the score, not the earlier rows.
+A row is added once all seeds that count have finished the iteration or are completed; a completed
+seed keeps its last value, as in its trial's score. A row never changes: a seed that joins later
+changes the score, not the earlier rows.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 
-from sweep.history.events import Closed, Reported, Row, Scalar
+from sweep.history.events import Closed, Reported, Row, Scalar, Status
 from sweep.history.objective import Objective
+from sweep.history.replica import Replica
 from sweep.history.results import to_number
 from sweep.history.trial import Trial
 
@@ -24,25 +26,39 @@ class Curve:
         """Number of the last iteration of the curve; 0 before the first."""
         self._waiting: dict[int, dict[int, Row]] = {}
         """Iteration → index of a replica → its result, while other replicas have none."""
+        self._last: dict[int, Row] = {}
+        """Index of a replica → its newest result that has the metric."""
 
     def extend(self, trial: Trial, event: Reported | Closed) -> Iterator[Row]:
         """Yield the rows that the results in an event complete, one per iteration.
 
-        An iteration is complete once each of the trial's `compared_replicas` has a result of it and
-        all iterations before it are complete. Other results are kept until then; those of
-        iterations already in the curve are ignored. `trial` is the trial after the event.
+        An iteration is complete once each of the trial's `compared_replicas` has a result of it or
+        was completed before it, and all iterations before it are complete. Other results are kept
+        until then; those of iterations already in the curve are ignored. `trial` is the trial after
+        the event.
         """
         for row in event.rows:
             if row.iteration > self._upto:
                 self._waiting.setdefault(row.iteration, {})[event.replica] = row
-        counted = [replica.index for replica in trial.compared_replicas]
+            if to_number(row.metrics.get(self._objective.metric)) is not None:
+                self._last[event.replica] = row
         for iteration in sorted(self._waiting):
-            its = self._waiting[iteration]
-            if any(index not in its for index in counted):
+            rows = [self._row_at(iteration, replica) for replica in trial.compared_replicas]
+            known = [row for row in rows if row is not None]
+            if len(known) < len(rows):
                 return
-            yield self._row(iteration, [its[index] for index in counted])
+            yield self._row(iteration, known)
             del self._waiting[iteration]
             self._upto = iteration
+
+    def _row_at(self, iteration: int, replica: Replica) -> Row | None:
+        """Return a replica's result of a waiting iteration; of a completed replica the last one.
+
+        Returns None if it may still come.
+        """
+        row = self._waiting[iteration].get(replica.index)
+        is_completed = replica.status is Status.COMPLETED
+        return self._last.get(replica.index) if row is None and is_completed else row
 
     def _row(self, iteration: int, rows: list[Row]) -> Row:
         """Return the row of an iteration, with the metric aggregated over the seeds' rows.

@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sweep.history import ranking
 from sweep.history.events import Recorded
 from sweep.history.optuna_terms import STATES, directions, distribution, encode, finite
+from sweep.history.replica import joint_curve
 from sweep.history.trial import Trial
 from sweep.spec.space.domains import extend
 from sweep.trackers import TrackerContext
@@ -215,20 +216,15 @@ def _violations(trial: Trial) -> dict[str, float]:
 def _curve(trial: Trial) -> dict[int, float]:
     """Return the trial's curve for Optuna.
 
-    It maps ``time_attr``, as an integer, to the metric, aggregated over the seeds. Iterations that
-    a seed lacks are left out. Of two results at one time the later one counts.
+    It maps ``time_attr``, as an integer, to the metric, aggregated over the seeds. Of two results
+    at one time the later one counts.
     """
-    first, *others = (
-        {p.iteration: p for p in replica.curve} for replica in trial.compared_replicas
-    )
-    curve = {}
-    for iteration, point in first.items():
-        points = [point, *(other[iteration] for other in others if iteration in other)]
-        value = aggregate_seeds(trial.objective, [p.value for p in points])
-        everyone = len(points) == 1 + len(others)
-        if everyone and value is not None and math.isfinite(point.time):
-            curve[int(point.time)] = value
-    return curve
+    seeds = trial.compared_replicas
+    if len(seeds) == 1:
+        found = [(point.time, point.value) for point in seeds[0].curve]
+    else:
+        found = [(r.time, aggregate_seeds(trial.objective, r.values)) for r in joint_curve(seeds)]
+    return {int(t): value for t, value in found if value is not None and math.isfinite(t)}
 
 
 def _last(curve: Mapping[int, float]) -> list[float]:

@@ -16,16 +16,29 @@ from sweep import spec as specs
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
 from sweep.driver.start import launch
 from sweep.driver.start.launch import Launch
-from sweep.history.events import Closed, Moved, Recorded, Status, TermEnded
+from sweep.history.events import (
+    Closed,
+    Created,
+    End,
+    Goal,
+    Moved,
+    Opened,
+    Recorded,
+    Row,
+    Status,
+    TermEnded,
+)
 from sweep.history.history import History
 from sweep.history.seeds import FIRST_TEST, is_test, seed_of
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.trackers import Tracker, TrackerContext, mlflow
 from sweep.trackers import optuna as optuna_tracker
+from sweep.trackers._shared.groups import Curve
 from sweep.trackers._shared.mlflow_store import PARENT, connect
 from sweep.views import reading
 from tests.support import sweeps
+from tests.support.events import SETTINGS, Story, row
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The ``noload`` loader strategy:sqlalchemy.exc.SADeprecationWarning"
@@ -310,6 +323,38 @@ def test_a_trial_of_one_seed_has_one_run_and_its_tests_are_below_it(
 @pytest.mark.parametrize("size", [1000, 3])
 def test_optunas_copy_has_the_aggregate_and_the_seeds_scores(grouped: Folder, size: int) -> None:
     assert_study_agrees(grouped, size)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_completed_seed_keeps_its_value_in_the_curve_of_its_trial(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
+    """Its trial's score counts that value, so a curve that ended before would contradict it."""
+    told = Story.create(tmp_path)
+    told.begin()
+    told.tell(Created(0, SETTINGS, SETTINGS, 0, replicas=2))
+    told.tell(*(Opened(0, seed, 0, Goal(900.0, top=900.0), "a slot was free") for seed in order))
+    rows = [[row(0, 1), row(0, 2)], [row(1, 1), row(1, 2), row(1, 3)]]  # scores 0, 0.5; 1, 1.5, 5/3
+    for seed in order:
+        done = (Status.COMPLETED, "a stopping criterion was met")
+        told.tell(Closed(0, seed, 0, End.DONE, *done, rows=tuple(rows[seed])))
+    expected = pytest.approx([0.5, 1.0, (0.5 + 5 / 3) / 2])
+
+    past, curve = History(told.where.objective), Curve(told.where.objective)
+    joint: list[Row] = []
+    for record in told.records:
+        past.extend([record])
+        if isinstance(record.event, Closed):
+            joint += curve.extend(past.trials[0], record.event)
+    assert [one.iteration for one in joint] == [1, 2, 3]
+    assert [one.metrics["info/score"] for one in joint] == expected
+    assert joint[-1].metrics["info/score"] == pytest.approx(past.trials[0].score)
+
+    with closing(optuna_tracker.Tracker(told.where)) as begun:
+        begun.publish(told.records)
+    study = optuna.load_study(study_name="demo", storage=f"sqlite:///{told.where.folder.optuna}")
+    assert list(study.trials[0].intermediate_values) == [100, 200, 300]
+    assert list(study.trials[0].intermediate_values.values()) == expected
 
 
 @pytest.mark.slow
