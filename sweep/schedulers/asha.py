@@ -356,10 +356,12 @@ class Scheduler(PerTrialStopping):
         best = self.promotion_count(len(ranking))
         equals = ranking.equal_places(best)  # these continue too
         continues = place <= best or place in equals
-        what = "continues" if continues else "stopped"
-        few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""
         equal = f", equal to place {best}" if place in equals else ""
-        why = f"{what}: {ranking.describe(place, level)}{few}{equal} at rung {level:g}"
+        if len(ranking) < self.eta:
+            count = f"all continue while there are fewer than {self.eta}"
+        else:
+            count = "1 continues" if best == 1 else f"{best} continue"
+        why = f"{ranking.describe(place, level)}{equal} at rung {level:g}, where {count}"
         return Verdict(continues, why, ranking.evidence(level, place, best + len(equals)))
 
 

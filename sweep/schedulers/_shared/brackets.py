@@ -325,7 +325,7 @@ class Brackets(schedulers.Scheduler):
                     goal = Goal(next_step.level, top=bracket.rungs[-1])
                     yield from _promote(trial, step, next_step, goal, why, compared)
                 elif is_waiting(trial):
-                    yield Stop(trial.number, Status.PRUNED, f"stopped: {why}", compared)
+                    yield Stop(trial.number, Status.PRUNED, why, compared)
 
 
 def _promote(
