@@ -35,7 +35,7 @@ _WORDS = {
     Status.PAUSED: "paused",
     Status.COMPLETED: "completed",
     Status.PRUNED: "pruned",
-    Status.STOPPED: "stopped by hand",
+    Status.STOPPED: "stopped",
     Status.FAILED: "failed",
 }
 #: Ends of slices after which the trial simply continues.
@@ -72,8 +72,9 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
 
     Each has ``event`` (its number), ``at`` (seconds since 1970), the texts ``what`` and ``why``,
     and the numbers that were compared, as ``facts`` and ``tables`` (see `_numbers`).
-    Successive equal ones, as about several seeds, are one. Changes of the space after the trial
-    began are included; tests, and slices that only continue to the same goal, are left out.
+    Successive equal ones, as about seeds that wait at a rung, are one. Changes of the space after
+    the trial began are included; tests, and slices that only continue to the same goal, are left
+    out.
     """
     goals: dict[int, Goal] = {}
     before: tuple[str, str] | None = None
@@ -132,7 +133,9 @@ def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
             goal = "the end" if event.goal.until is None else formatting.number(event.goal.until)
             return f"{'started' if event.slice == 0 else 'continued'}, up to {goal}", event.reason
         case Closed() if event.end not in _PASSING or event.status is Status.FAILED:
-            return _WORDS[event.status], event.reason
+            several = len(sweep.history.trials[event.trial].replicas) > 1
+            seed = f"seed {event.replica} " * (several and event.status is not Status.PAUSED)
+            return f"{seed}{_WORDS[event.status]}", event.reason
         case Moved():
             return _WORDS[event.status], event.reason
     return None

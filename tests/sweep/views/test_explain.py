@@ -10,7 +10,7 @@ import pytest
 from sweep.cli import trial_tables
 from sweep.cli.main import main
 from sweep.cli.terminal import Terminal
-from sweep.history.events import Created, Goal, Opened, ParentCheckpoint, Status
+from sweep.history.events import Closed, Created, End, Goal, Opened, ParentCheckpoint, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.requests import Verb
 from sweep.operations.control_client import ask
@@ -111,7 +111,7 @@ def test_a_trial_that_does_not_exist_is_refused(
     assert "demo has trials 0 to 8" in capsys.readouterr().err
 
 
-def test_a_decision_about_several_seeds_is_told_once(tmp_path: Path) -> None:
+def test_decisions_about_several_seeds_are_told_once_and_ends_by_seed(tmp_path: Path) -> None:
     told = Story.create(tmp_path)
     told.begin()
     told.tell(Created(0, {}, {}, 0, replicas=2))
@@ -121,6 +121,13 @@ def test_a_decision_about_several_seeds_is_told_once(tmp_path: Path) -> None:
     assert [(step["what"], step["facts"]) for step in steps] == [
         ("proposed", {}),
         ("started, up to 9", {"of": 3}),
+    ]
+    for seed, status in enumerate((Status.COMPLETED, Status.STOPPED)):
+        told.tell(Closed(0, seed, 0, End.DONE, status, f"reason {seed}"))
+    steps = explain(told.where.folder, 0)["decisions"]
+    assert [(step["what"], step["why"]) for step in steps[2:]] == [
+        ("seed 0 completed", "reason 0"),
+        ("seed 1 stopped", "reason 1"),
     ]
 
 
