@@ -158,6 +158,7 @@ def _train(config: dict[str, Any]) -> None:
     empty line. Raises TrainableError if the program failed, or ended without a result.
     """
     reports, logdir, pattern = 0, get_context().logdir, config.get("pattern")
+    other = ""  # the last line that is no result
     with (
         temporary_folder(logdir) as before,
         temporary_folder(logdir) as folder,
@@ -174,6 +175,7 @@ def _train(config: dict[str, Any]) -> None:
                 result = _named_numbers(re.search(pattern, line))
             if result is None:
                 print(line, end="", flush=True)  # noqa: T201 into the trial's log
+                other = line.strip() or other
                 continue
             reports += 1
             saved = result.pop("checkpoint", None)
@@ -183,11 +185,12 @@ def _train(config: dict[str, Any]) -> None:
                     process.stdin.write("\n")
                     process.stdin.flush()
         code = process.wait()
-    if code or not reports:
-        raise TrainableError(
-            f"{shorten(config['command'])} {_describe_end(code)}"
-            f"{_hint_at_booleans(config, code)}{errors.last_lines()}"
-        )
+    name = shorten(config["command"])
+    if code:
+        hint = _hint_at_booleans(config, code)
+        raise TrainableError(f"{name} {_describe_end(code)}{hint}{errors.last_lines()}")
+    if not reports:
+        raise TrainableError(f"{name} {_no_result(pattern, other)}{errors.lines_below()}")
 
 
 def _lines(process: "subprocess.Popen[str]") -> Generator[str, None, None]:
@@ -230,12 +233,27 @@ def _count_readable(pipe: int) -> int:
 def _describe_end(code: int) -> str:
     """Return how the program ended, in words, for an error message.
 
-    A negative `code` is that of a signal; 0 is described as an end without a result.
+    A negative `code` is that of a signal.
     """
     if code < 0:
         with contextlib.suppress(ValueError):  # a signal that has no name
             return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}" if code else "ended without a result"
+    return f"ended with exit code {code}"
+
+
+def _no_result(pattern: str | None, last: str) -> str:
+    """Return the words for a program that succeeded without printing a result.
+
+    `last` is the last line of its output that is not empty; "" without one.
+    """
+    if not last:
+        return "ended without a result: it printed nothing"
+    wanted = "is a JSON object"
+    if pattern is not None:
+        wanted = f"has numbers where pattern {shorten(pattern, 200)} has groups"
+    return (
+        f"ended without a result: no line of its output {wanted}; the last line is {shorten(last)}"
+    )
 
 
 def _hint_at_booleans(config: Mapping[str, Any], code: int) -> str:
@@ -296,19 +314,25 @@ class _ErrorOutput:
             os.close(self._log)
 
     def last_lines(self) -> str:
-        """Return the end of an error message: the last lines that the program wrote.
+        """Return the end of an error message: the very last line, then `lines_below`.
 
-        At most `_LAST_LINES`, without empty ones, after a summary: the very last one. Returns a
-        hint to the log if there are none. Waits up to `_ERRORS_S` seconds for the end of the error
-        output; to be called after the program's end.
+        Returns a hint to the log if there are none. To be called after the program's end.
+        """
+        below = self.lines_below()
+        last = below.rpartition("\n")[2].strip()
+        return f": {last}{below}" if below else "; see the trial's log"
+
+    def lines_below(self) -> str:
+        """Return the last lines that the program wrote, below a heading; empty if there are none.
+
+        At most `_LAST_LINES`, without empty ones. Waits up to `_ERRORS_S` seconds for the end of
+        the error output; to be called after the program's end.
         """
         self._thread.join(_ERRORS_S)
         lines = self._last_bytes.decode(errors="replace").splitlines()
         kept = [printable(line.rstrip()[:_LONGEST_LINE]) for line in lines if line.strip()]
-        if not kept:
-            return "; see the trial's log"
         below = "".join(f"\n  {line}" for line in kept[-_LAST_LINES:])
-        return f": {kept[-1].strip()}\nThe last lines of its error output:{below}"
+        return f"\nThe last lines of its error output:{below}" if kept else ""
 
 
 class Command(FunctionTrainable):

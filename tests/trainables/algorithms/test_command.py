@@ -177,13 +177,35 @@ def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     ("how", "last", "words"),
     [
         ("fails", 2, "ended with exit code 3: Oh no: line 3\n"),
-        ("data", 0, "ended without a result: not a result: {\n"),
+        ("data", 0, "ended without a result: no line of its output is a JSON obj"),
     ],
 )
 def test_how_it_ends_is_said(how: str, last: int, words: str, tmp_path: Path) -> None:
     trainable = made(tmp_path, how=how, last=last)
     losses(trainable, last)
     with pytest.raises(TrainableError, match=words):
+        trainable.train()
+    trainable.stop()
+
+
+@pytest.mark.parametrize(
+    ("program", "pattern", "words"),
+    [
+        ("echo acc=high; echo", {}, "no line of its output is a JSON object; .* 'acc=high'$"),
+        (
+            "echo acc=high; echo",
+            {"pattern": "acc=(?P<acc>.+)"},
+            r"has numbers where pattern 'acc=\(\?P<acc>\.\+\)' has groups; .* 'acc=high'$",
+        ),
+        ("true", {}, "it printed nothing$"),
+    ],
+)
+def test_of_a_program_whose_lines_are_no_results_the_last_line_is_told(
+    program: str, pattern: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    config = {"command": ["sh", "-c", program], **pattern}
+    trainable = Command(config, TrialContext(5, "7", "7", tmp_path))
+    with pytest.raises(TrainableError, match=f"ended without a result: .*{words}"):
         trainable.train()
     trainable.stop()
 
