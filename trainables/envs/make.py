@@ -114,7 +114,8 @@ class EnvironmentConfig(Section):
     env_config: dict[str, Any] = Field(
         default_factory=dict,
         description="Keyword arguments of the environment; a class or function with one required "
-        "positional argument, such as `cfg`, gets all of them as a dict.",
+        "positional argument, such as `cfg`, or with the single argument `config`, `env_config` or "
+        "`context`, gets all of them as a dict.",
     )
     native_vector_env: bool | Literal["auto"] = Field(
         default="auto",
