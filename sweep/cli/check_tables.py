@@ -27,8 +27,10 @@ def preview(data: Data) -> RenderableType:
     rungs = ", ".join(formatting.number(level) for level in data["rungs"])
     facts = [
         f"{printable(data['name'])}: {formatting.plural(data['trials'], 'trial')} of "
-        f"{printable(data['trainable'])}, {data['jobs']} at once",
+        f"{printable(data['trainable'])}{_seeds_text(data['seeds'])}, {data['jobs']} at once",
         f"metric     {printable(data['metric'])} ({data['mode']})",
+        *(f"objective  {printable(k)} ({mode})" for k, mode in data["objectives"].items()),
+        *(f"constraint {printable(k)} {limit}" for k, limit in data["constraints"].items()),
         f"searcher   {data['searcher']}",
         f"scheduler  {data['scheduler']}"
         + (f", rungs at {rungs} {printable(data['time_attr'])}" if rungs else ""),
@@ -51,6 +53,16 @@ def preview(data: Data) -> RenderableType:
     )
 
 
+def _seeds_text(seeds: int | None) -> str:
+    """Return the number of seeds of each trial as the end of a phrase; empty for 1.
+
+    None stands for a plan, by which trials that get far are trained under further seeds.
+    """
+    if seeds is None:
+        return ", the best of them under further seeds"
+    return f", each under {seeds} seeds" if seeds > 1 else ""
+
+
 def _costs(costs: Data | None) -> list[RenderableType]:
     """Render the lines with expected time, steps and disk space; none if `costs` is None.
 
@@ -66,7 +78,7 @@ def _costs(costs: Data | None) -> list[RenderableType]:
     measured += "" if size is None else f", a checkpoint {size_text(size)}"
     lines = [Text(), Text(f"an iteration takes {measured}")]
     if per_trial is None:
-        lines.append(Text("at most    no bound: no criterion of stop is counted"))
+        lines.append(Text("at most    unknown: stop limits neither iterations nor steps"))
     else:
         lines.append(
             Text(f"at most    {_cost_line(costs, 'most')}, {per_trial} iterations a trial")

@@ -255,7 +255,7 @@ def progress_line(data: Data) -> str:
         jobs = f"{formatting.plural(data['jobs'], 'job')} ({printable(data['pool'] or '?')})"
     parts = [
         formatting.trials_text(data["trials"], data["bred"], data["wanted"]),
-        counts_text(data["counts"]),
+        counts_text(data["counts"], data["state"] != "interrupted"),
         f"{data['fraction']:.0%} of the work" if data["state"] != "finished" else "",
         jobs,
     ]
@@ -264,9 +264,15 @@ def progress_line(data: Data) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def counts_text(counts: Mapping[str, int]) -> str:
-    """Return status → number of trials in words, for example ``3 running, 12 paused``."""
-    return ", ".join(f"{count} {status.lower()}" for status, count in counts.items())
+def counts_text(counts: Mapping[str, int], is_driven: bool = True) -> str:
+    """Return status → number of trials in words, for example ``3 running, 12 paused``.
+
+    Unless `is_driven`, the driver has died, so trials that ran are called interrupted.
+    """
+    words = {status: status.lower() for status in counts}
+    if not is_driven and Status.RUNNING in words:
+        words[Status.RUNNING] = "interrupted"
+    return ", ".join(f"{count} {words[status]}" for status, count in counts.items())
 
 
 def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
@@ -371,8 +377,8 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
         columns.append(("on a new seed", "r", _expected_cell))
     for path in rows[0].get("objectives", {}) if rows else ():
         columns.append((formatting.last_part(path), "r", partial(_other_score, path)))
-    if any(row.get("breaks") for row in rows):
-        columns.append(("breaks", "l", lambda row: ", ".join(row["breaks"])))
+    if any(row.get("violates") for row in rows):
+        columns.append(("violates", "l", lambda row: ", ".join(map(printable, row["violates"]))))
     if any(row.get("suggested") for row in rows):
         columns.append(("suggested by", "l", lambda row: printable(row.get("suggested") or "")))
     if any(len(row["scores"]) > 1 for row in rows):
@@ -380,12 +386,13 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
     inherits = any(row["own_steps"] != row["steps"] for row in rows)
     own: Column = ("own steps", "r", lambda row: formatting.count(row["own_steps"]))
     lost: Column = ("unsaved", "r", lambda row: str(row.get("unsaved") or ""))
+    steps: Column = ("steps", "r", lambda row: formatting.count(row["steps"]))
     return table(
         rows,
         *columns,
         ("iter", "r", lambda row: str(row["iterations"])),
         *[lost] * any(row.get("unsaved") for row in rows),
-        ("steps", "r", lambda row: formatting.count(row["steps"])),
+        *[steps] * any(row["steps"] is not None for row in rows),
         *[own] * inherits,
         ("settings", settings, lambda row: formatting.settings(row["settings"])),
     )
@@ -426,6 +433,7 @@ def summary(data: Data, python: bool = False) -> RenderableType:
         shown += [Text(), Text(failed, style="red")]
     if data["top"]:
         shown += [Text(), ranking(data["top"], "cut"), *_not_shown(data)]
+        shown += front_line(data["front"])
     elif has_no_score(data):
         why = ": where it counts it was NaN or infinite" if data["reported"] else ""
         shown.append(Text(f"no trial has a score in {printable(data['metric'])}{why}"))
@@ -513,7 +521,8 @@ def _continue_lines(data: Data, python: bool) -> list[str]:
         behind = ", ".join(data["unsent"])
         lines.append(f"{behind} still misses some results; `sweep resume {name}{where}` sends them")
     if data["why"].startswith("budget."):
-        lines.append(f"continue    sweep resume {name}{where} --budget KEY=NUMBER")
+        key = data["why"].partition(":")[0].removeprefix("budget.")
+        lines.append(f"continue    sweep resume {name}{where} --budget {key}=NUMBER")
     if data["outcome"] != "finished":
         lines.append(f"continue    sweep resume {name}{where}")
     if has_no_score(data):

@@ -1,7 +1,7 @@
 """Render one trial as text, for `sweep best`, `show`, `explain`, `play` and `export-model`."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from sweep.cli.tables import (
 )
 from sweep.core.stats import LEVEL
 from sweep.history.fronts import front_text
+from sweep.history.seeds import is_test
 from sweep.ledger.folder import root_option
 from sweep.views import formatting
 from trainables.errors import printable
@@ -148,7 +149,7 @@ def best(data: Data) -> str:
     others = [
         f"# {printable(k)} {formatting.number(v)}" for k, v in data.get("objectives", {}).items()
     ]
-    others += [f"# breaks {printable(path)}" for path in data.get("breaks", [])]
+    others += [f"# violates the constraint on {printable(p)}" for p in data.get("violates", [])]
     others += [f"# {line.plain}" for line in front_line(data["front"])]
     remarks = [f"# {remark}" for remark in final_evaluation_remarks(data)]
     config = ["config:", *formatting.yaml_lines(data["config"], 2)]
@@ -167,7 +168,9 @@ def show(data: Data) -> RenderableType:
     if data["own_steps"] != data["steps"]:
         steps += f", {formatting.count(data['own_steps'])} of them its own"
     facts = [
-        f"{score} after {formatting.plural(data['iterations'], 'iteration')}{steps}",
+        f"{score} after {iterations_text(data)}{steps}",
+        *(f"{printable(k)} {formatting.number(v)}" for k, v in data.get("objectives", {}).items()),
+        *map(_constraint_line, data["constraints"]),
         printable(data["reason"]),
         formatting.describe_lost_results(data["unsaved"]),
         _exactness_line(data["exactness"]) if data["exactness"] else "",
@@ -179,11 +182,29 @@ def show(data: Data) -> RenderableType:
         shown += [Text(), Text("seeds", style="bold"), _seeds(data["seeds"])]
     shown += _curve_lines(data)
     if data["checkpoints"]:
-        shown += [Text(), Text("checkpoints", style="bold"), _checkpoints(data["checkpoints"])]
+        names = {seed["seed_index"]: seed["name"] for seed in data["seeds"]}
+        made = _checkpoints(data["checkpoints"], names)
+        shown += [Text(), Text("checkpoints", style="bold"), made]
     if data["decisions"]:
         shown += [Text(), Text("what happened", style="bold"), _decisions(data["decisions"])]
     shown += section("newest error", data["error"].rstrip().splitlines())
     return Group(*shown)
+
+
+def iterations_text(data: Data) -> str:
+    """Return a trial's iterations in words; if its seeds differ, as ``22 to 32 iterations``."""
+    counts = [seed["iterations"] for seed in data["seeds"] if not is_test(seed["seed_index"])]
+    least, most = min(counts), max(counts)
+    if least == most or data["own_steps"] != data["steps"]:
+        return formatting.plural(data["iterations"], "iteration")
+    return f"{least} to {most} iterations"
+
+
+def _constraint_line(constraint: Data) -> str:
+    """Return a line about one of the ``constraints`` of `overview.show`."""
+    value = formatting.number(constraint["value"])
+    line = f"{printable(constraint['path'])} {value}, limit {constraint['limit']}"
+    return f"{line}, violated" if constraint["violated"] else line
 
 
 def _exactness_line(exactness: str) -> str:
@@ -232,14 +253,17 @@ def _band_lines(data: Data) -> list[RenderableType]:
     return section(title, lines)
 
 
-def _checkpoints(rows: Sequence[Data]) -> Table:
+def _checkpoints(rows: Sequence[Data], names: Mapping[int, str]) -> Table:
     """Return the table of a trial's checkpoints, `rows` of `overview.checkpoint`.
 
-    It has iteration, metric, bytes, and the first 16 digits of the SHA-256.
+    It has iteration, metric, bytes, and the first 16 digits of the SHA-256; with several seeds also
+    the trial's name with the seed, which `names` maps from the seed's index.
     """
+    several: Column = ("  trial", "r", lambda row: names[row["seed_index"]])
     return table(
         rows,
-        ("  iter", "r", lambda row: str(row["iteration"])),
+        *[several] * (len(names) > 1),
+        ("iter" if len(names) > 1 else "  iter", "r", lambda row: str(row["iteration"])),
         ("value", "r", lambda row: formatting.number(row["value"])),
         ("bytes", "r", lambda row: formatting.count(row["size"])),
         ("SHA-256", "cut", lambda row: row["digest"][:16]),

@@ -221,6 +221,11 @@ class Constraint:
     bound: float
     """Greatest allowed value of the result; least allowed value if `sign` is -1."""
 
+    @property
+    def limit(self) -> str:
+        """The limit as a spec has it, such as ``<= 2``."""
+        return f"{'<=' if self.sign > 0 else '>='} {self.bound:.6g}"
+
     def violation(self, value: float | None) -> float:
         """Return by how much a result exceeds its maximum, or falls below its minimum.
 

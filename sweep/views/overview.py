@@ -344,15 +344,15 @@ def author(suggestion: Suggested) -> str:
 def other_results(trial: Trial) -> Data:
     """Return a trial's further scores and violations.
 
-    ``objectives`` maps each further objective to the score in it; ``breaks`` lists the names of the
-    violated constraints.
+    ``objectives`` maps each further objective to the score in it; ``violates`` lists the names of
+    the violated constraints.
     """
     objective = trial.objective
     scores = zip(objective.objectives, trial.other_scores, strict=True)
     limits = zip(objective.constraints, trial.violations, strict=True)
     return {
         "objectives": {path: finite(score) for (path, _), score in scores},
-        "breaks": [constraint.path for constraint, violation in limits if violation > 0],
+        "violates": [constraint.path for constraint, violation in limits if violation > 0],
     }
 
 
@@ -517,6 +517,17 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         "time_attr": trial.objective.time_attr,
         "exactness": trial.leader.exactness,
         "slices": trial.slices,
+        "constraints": [
+            {
+                "path": constraint.path,
+                "limit": constraint.limit,
+                "value": finite(constraint.bound + constraint.sign * violation),
+                "violated": violation > 0,
+            }
+            for constraint, violation in zip(
+                trial.objective.constraints, trial.violations, strict=True
+            )
+        ],
         "seeds": [
             replica_row(replica, sweep.spec.seed)
             for replica in [*trial.replicas, *trial.test_replicas]

@@ -45,7 +45,7 @@ MOST_SWEEPS = 50
 #: Maximum number of a reason's characters.
 LONGEST_WHY = 500
 _TRIAL = (
-    *("trial", "status", "score", "expected", "expected_error", "objectives", "breaks"),
+    *("trial", "status", "score", "expected", "expected_error", "objectives", "violates"),
     *("iterations", "steps", "own_steps", "seconds", "settings", "suggested", "reason"),
 )
 _STATUS = (

@@ -29,7 +29,7 @@ from trainables.core.processes.program import become_program
 from trainables.core.processes.supervised import supervised_context
 from trainables.core.processes.worker import VARIABLES
 from trainables.core.results import VOLATILE_KEYS
-from trainables.errors import shorten
+from trainables.errors import TrainableError, shorten
 from trainables.trainable import Trainable, TrialContext
 
 #: Name of the result with the mean length of episodes, in steps.
@@ -505,7 +505,13 @@ def _advance(
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return an exception and the place where it was raised, on one line."""
+    """Return an exception and the place where it was raised, on one line.
+
+    The place is left out for an error that sweep raised on purpose, and so is the error output of a
+    program below its first line, which has been printed already.
+    """
+    if type(error) is TrainableError:
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())

@@ -130,10 +130,12 @@ def best(sweep: Sweep) -> Section | None:
     titles = ["trial", "status", "score", *["on a new seed"] * is_random]
     titles += [f"{LEVEL:.0%} interval", "seeds"] if several else []
     titles += [formatting.last_part(path) for path in others]
+    violates = not all(trial.feasible for trial in ranked)
+    titles += ["violates"] * violates
     titles += [*columns] if columns else ["settings"]
-    rows = [_best_row(trial, sweep, several, columns) for trial in ranked]
+    rows = [_best_row(trial, sweep, several, violates, columns) for trial in ranked]
     kinds = "nwn" + "n" * is_random + "wn" * several
-    kinds += "n" * len(others) + ("n" * len(columns) or "t") + "nn"
+    kinds += "n" * len(others) + "w" * violates + ("n" * len(columns) or "t") + "nn"
     made = table([*titles, "iterations", "steps"], rows, kinds)
     return Section("best", "Best trials", _note_of_best(sweep, several), [made])
 
@@ -189,12 +191,12 @@ def _remarks(trials: Sequence[Trial], first_of_space: int) -> Iterator[str]:
 
 
 def _best_row(
-    trial: Trial, sweep: Sweep, several: bool, columns: Sequence[str]
+    trial: Trial, sweep: Sweep, several: bool, violates: bool, columns: Sequence[str]
 ) -> list[Markup | str]:
     """Return the cells of one trial in the table of the best.
 
-    `several` adds the interval and number of seeds; `columns` are the settings with a column of
-    their own, empty if one column has all.
+    `several` adds the interval and number of seeds, `violates` the violated constraints; `columns`
+    are the settings with a column of their own, empty if one column has all.
     """
     data = overview.row(trial, sweep.history)
     earlier = _EARLIER if trial.number < sweep.first_of_space else ""
@@ -207,6 +209,7 @@ def _best_row(
         ends = formatting.ABSENT if found is None else f"[{found.low:.4g}, {found.high:.4g}]"
         row += [tag("span", ends, class_="interval"), str(len(trial.compared_replicas))]
     row += [formatting.number(value) for value in data.get("objectives", {}).values()]
+    row += [", ".join(data.get("violates", []))] * violates
     if columns:
         row += [
             cut(formatting.setting(trial.searched[name]), _LONGEST)

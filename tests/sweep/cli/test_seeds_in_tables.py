@@ -16,7 +16,7 @@ from sweep.driver.start import launch
 from sweep.driver.start.launch import Launch
 from sweep.history.events import Goal, Recorded, Status
 from sweep.history.replica import Replica
-from sweep.history.seeds import seed_of
+from sweep.history.seeds import FIRST_TEST, seed_of
 from sweep.views import explanation, lookup, overview, progress
 from sweep.views.progress import Aim, Note
 from tests.support import sweeps, trials
@@ -79,8 +79,25 @@ def test_one_trial_is_shown_seed_by_seed_with_the_decisions_about_each(here: Her
     whats = [decision["what"] for decision in data["decisions"]]
     assert {"slice 0 to 1", "seed 1, slice 0 to 1", "seed 2, slice 0 to 1"} <= set(whats)
     _, out, _ = here("show", "demo", best)
+    made = out.partition("\ncheckpoints\n")[2].partition("\n\n")[0].splitlines()
+    assert made[0].split() == ["trial", "iter", "value", "bytes", "SHA-256"]
+    names = [
+        f"{best}.{c['seed_index']}" if c["seed_index"] else f"{best}" for c in data["checkpoints"]
+    ]
+    assert [line.split()[0] for line in made[1:]] == names
+    assert len(set(names)) == 3
     assert f"{best}.2" in out
     assert here("show", "demo", best, "--log")[1].count("==> ") in (0, 3)
+
+
+def test_of_seeds_that_ended_apart_the_range_of_iterations_is_shown() -> None:
+    seeds = [
+        {"seed_index": index, "iterations": n} for index, n in ((0, 22), (1, 32), (FIRST_TEST, 1))
+    ]
+    steps = {"steps": 54, "own_steps": 54}
+    assert trial_tables.iterations_text({**steps, "seeds": seeds}) == "22 to 32 iterations"
+    alike = {**steps, "seeds": seeds[1:], "iterations": 32}
+    assert trial_tables.iterations_text(alike) == "32 iterations"
 
 
 def test_the_exported_model_is_the_network_that_did_best_and_the_card_says_of_which_seed(

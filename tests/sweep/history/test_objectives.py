@@ -27,6 +27,7 @@ from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.operations.models import export
 from sweep.operations.models.trained import Choice
+from sweep.operations.report import sections
 from sweep.spec.objective import Constraint, Score, read_constraints
 from sweep.views import formatting, lookup, overview
 from tests.support import sweeps
@@ -226,7 +227,7 @@ def test_results_and_best_show_the_front(swept: Folder) -> None:
     sweep = lookup.read(swept)
     results, best = overview.results(sweep), overview.best(sweep)
     rows = {row["trial"]: row for row in results["trials"]}
-    broken = {number for number, row in rows.items() if row["breaks"] == ["x"]}
+    broken = {number for number, row in rows.items() if row["violates"] == ["x"]}
     assert broken == {t.number for t in sweep.history.trials if not t.feasible}
     assert broken
     assert [row["trial"] in broken for row in results["trials"]] == sorted(
@@ -237,8 +238,19 @@ def test_results_and_best_show_the_front(swept: Folder) -> None:
     shown = drawn(tables.results(results))
     assert f"front (none is better in every objective): trials {results['front'][0]}" in shown
     assert "front by front" in shown
-    assert "breaks" in shown
+    assert "violates" in shown
     assert "# front" in drawn(trial_tables.best(best))
+    broke = overview.show(sweep, min(broken), [])
+    (limited,) = broke["constraints"]
+    assert (limited["path"], limited["limit"], limited["violated"]) == ("x", "<= 5", True)
+    assert limited["value"] == pytest.approx(broke["objectives"]["x"])
+    line = f"x {limited['value']:.6g}, limit <= 5, violated"
+    assert line in drawn(trial_tables.show(broke)).splitlines()
+    section = sections.best(sweep)
+    assert section is not None
+    (table,) = section.body
+    assert str(table).count(">violates</th>") == 1
+    assert str(table).count(">x</td>") == len(broken)
 
 
 def drawn(renderable: Any) -> str:

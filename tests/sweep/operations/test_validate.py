@@ -134,10 +134,14 @@ def test_whichever_count_is_reached_first_bounds_a_trial(
 @pytest.mark.slow
 def test_validate_shows_space_costs_and_whether_it_restores(here: Here, tmp_path: Path) -> None:
     space = {"lr": {"lognormal": [-3, 1], "bounds": [1e-3, 0.9]}, "x0": {"grid": [1, 2]}}
-    spec = write_spec(tmp_path, space=space, initial=[{"lr": 0.5}], forbid=["lr > 0.8"])
+    aims = {"objectives": {"x": "min"}, "constraints": {"loss": "<= 2"}}
+    more = {"initial": [{"lr": 0.5}], "forbid": ["lr > 0.8"], "seeds": 1, **aims}
+    spec = write_spec(tmp_path, space=space, **more)
     code, out, _ = here("validate", spec)
     assert code == 0
     for line in (
+        "objective x (min)",
+        "constraint loss <= 2",
         "log-normal, mean -3.0 and deviation 1.0 of the logarithm, at least 0.001, at most 0.9",
         "x0 each of 1, 2 in turn",
         "never lr > 0.8",
@@ -329,6 +333,16 @@ def test_what_a_trainable_prints_is_no_part_of_the_answer(here: Here, tmp_path: 
     assert json.loads(out)["cut_short"] is None
     assert json.loads(out)["restore"] == []
     assert err.count("no part of the answer") == 3
+
+
+def test_the_error_output_of_a_program_that_fails_is_shown_once(here: Here, tmp_path: Path) -> None:
+    config = {"command": ["sh", "-c", "echo no such $0 >&2; exit 2", "option"], "settings": "stdin"}
+    spec = write_spec(tmp_path, trainable="command", config=config)
+    code, _, err = here("validate", spec)
+    assert code == 2
+    last = "ended with exit code 2: no such option"
+    assert re.search(rf"sweep: validate: command raised TrainableError: .* {last}$", err.rstrip())
+    assert err.count("no such option") == 1
 
 
 def test_a_trainable_whose_process_dies_is_named(here: Here, tmp_path: Path) -> None:
