@@ -531,9 +531,10 @@ class Unclosable(Counting):
 class Wide(gymnasium.Env[Observation, Any]):
     """Takes a number from 50 to 150; its share of that interval, from 0 to 1, is the reward."""
 
-    def __init__(self) -> None:
+    def __init__(self, low: float = 50.0, high: float = 150.0) -> None:
         self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self.action_space = spaces.Box(50.0, 150.0, (1,), np.float32)
+        self.action_space = spaces.Box(low, high, (1,), np.float32)
+        self.low, self.high = low, high
         self.steps = 0
 
     def reset(
@@ -545,5 +546,5 @@ class Wide(gymnasium.Env[Observation, Any]):
 
     def step(self, action: Any) -> Outcome:
         self.steps += 1
-        share = (float(action[0]) - 50.0) / 100.0
+        share = (float(action[0]) - self.low) / (self.high - self.low)
         return np.zeros(1, np.float32), share, self.steps == 8, False, {}

@@ -59,6 +59,7 @@ class BC(Trainer):
     config_class: ClassVar[type[TrainerConfig]] = Config
     learns_from_others: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
+    spreads_actions: ClassVar[bool] = True
     settings: Config
     policy: "ActorCriticPolicy"
 
@@ -140,7 +141,8 @@ class BC(Trainer):
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """Return the policy's log-probabilities (R,) of `actions` for `observations` (R, *S).
 
-        The observations are filtered. For estimates of the return from recorded experience.
+        Actions are in the policy's numbers, and observations are filtered. For estimates of the
+        return from recorded experience.
         """
         return self.policy.log_likelihoods(observations, actions)
 

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.actions import spread
 from trainables.learners.compiling import compile_loss
 from trainables.learners.replay import ReplayConfig
 from trainables.learners.schedules import ScheduleConfig
@@ -75,6 +77,7 @@ class IQL(OffPolicyTrainer):
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     has_closed_form: ClassVar[bool] = False
+    spreads_actions: ClassVar[bool] = True
     settings: Config
     policy: "IQLPolicy"  # type: ignore[assignment]  # its networks are others than the base's
 
@@ -95,11 +98,21 @@ class IQL(OffPolicyTrainer):
         from trainables.policies.bounded.twins import IQLNetworks, IQLPolicy
 
         layout, shape = self.spaces.layout, self.architecture
-        limits = None if layout.scalar else Bounds.of(self.spaces.action)
+        limits = None if layout.scalar else self._bounds()
         model = IQLNetworks(layout, shape, rng.torch_generator(self.seed, "init"), limits)
         parts = ("critic", "actor", *(("log_std",) if limits else ()))
         moved = dict.fromkeys(parts, self.settings.optimizer)
         return IQLPolicy(model, partial(make_actor, layout, shape), moved, device)
+
+    def _bounds(self) -> Bounds:
+        """Return the bounds of actions in the policy's numbers."""
+        limits, space = Bounds.of(self.spaces.action), self.spaces.action
+        widened = spread(space) if self.settings.sampling.spreads_actions else None
+        if widened is None:
+            return limits
+        half, middle = widened
+        inner = [((one - middle) / half).astype(np.float32) for one in (limits.low, limits.high)]
+        return Bounds(*inner)
 
     def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Scalar]:
         """Make one gradient step of all networks on filtered rows (B, …), and move the targets.
@@ -156,7 +169,8 @@ class IQL(OffPolicyTrainer):
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """Return the policy's log-probabilities (R,) of `actions` for `observations` (R, *S).
 
-        The observations are filtered. For estimates of the return from recorded experience.
+        Actions are in the policy's numbers, and observations are filtered. For estimates of the
+        return from recorded experience.
         """
         return self.policy.log_likelihoods(observations, actions)
 

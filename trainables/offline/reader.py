@@ -18,6 +18,7 @@ from gymnasium.spaces import Box
 
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.actions import Spread
 from trainables.envs.spaces.observations import is_wide
 from trainables.errors import ConfigError, StoredDataError, shorten
 from trainables.offline.batches import NAMES, Array, Batch, Columns
@@ -89,6 +90,9 @@ class Rows:
     """True if an agent may not act in every step of its episode."""
     keeps_float64: bool = False
     """True if observations stay float64, for a filter that needs digits which float32 lacks."""
+    spread: Spread | None = None
+    """How the policy's numbers are spread over the bounds of actions, as `ActionAdapter.spread`
+    says; actions, and densities of actions, are converted to these numbers."""
 
     def of(self, line: bytes) -> Columns:
         """Parse a line of JSON as a batch; return its checked columns, completed by derived ones.
@@ -134,6 +138,8 @@ class Rows:
             columns.setdefault("terminateds", columns.pop("dones"))
         columns.setdefault("truncateds", np.zeros(lengths["obs"], dtype=np.bool_))
         _add_likelihoods(columns)
+        if self.spread is not None and "action_logp" in columns:
+            columns["action_logp"] = columns["action_logp"] + np.log(self.spread[0]).sum()
         if "terminateds" in columns:
             add_following(columns, self.is_multi_agent)
         return columns
@@ -164,7 +170,7 @@ class Rows:
         return _reshape(name, column, (), np.dtype(_NUMBERS[name]))
 
     def _actions(self, column: Array) -> Array:
-        """Return a column of actions in the required shape and dtype.
+        """Return a column of actions in the required shape and dtype, in the policy's numbers.
 
         Raises NotABatch for choices that the environment does not have, counted from 0; real
         numbers may be beyond their bounds.
@@ -181,7 +187,7 @@ class Rows:
                 raise NotABatch(
                     f"column actions holds {wrong}; the environment has 0 to {size - 1}"
                 )
-        return rows
+        return rows if self.spread is None else (rows - self.spread[1]) / self.spread[0]
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from trainables.core import rng
+from trainables.envs.spaces.actions import Spread
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import (
     Array,
     Batch,
     Columns,
+    as_sent,
     batch_of,
     batch_of_agents,
     batch_of_lanes,
@@ -31,6 +33,7 @@ from trainables.rollout.agents.worker import MultiAgentBatch, PolicySample
 from trainables.rollout.batch import Fragment, Sample
 from trainables.rollout.config import clipped
 from trainables.rollout.episodes.metrics import RolloutMetrics
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_set import Arguments, WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
@@ -80,13 +83,18 @@ AS_READ = RowTreatment()
 class SamplerInput(InputReader):
     """A reader whose batches are transitions that `workers` sample, for user-defined readers.
 
-    The trainer's checkpoint contains its state. With `in_lanes`, each column of a fragment holds
-    one agent's steps after another's.
+    The trainer's checkpoint contains its state.
+
+    Args:
+        in_lanes: True if each column of a fragment holds one agent's steps after another's.
+        spread_of: function of a policy that returns how its actions are spread, see `as_sent`.
     """
 
-    def __init__(self, workers: WorkerSet, in_lanes: bool) -> None:
+    def __init__(
+        self, workers: WorkerSet, in_lanes: bool, spread_of: Callable[[str], Spread | None]
+    ) -> None:
         self.workers = workers
-        self._in_lanes = in_lanes
+        self._in_lanes, self._spread_of = in_lanes, spread_of
         self._waiting: list[Batch] = []
         self._episodes: list[RolloutMetrics] = []
         self._unrolls = 0
@@ -114,9 +122,9 @@ class SamplerInput(InputReader):
         (``unroll_id``).
         """
         if isinstance(sample, MultiAgentBatch):
-            return [one] if (one := batch_of_agents(sample)) else []
+            return [one] if (one := batch_of_agents(sample, self._spread_of)) else []
         found: list[Columns] = []
-        for fragment in sample.fragments:
+        for fragment in (as_sent(f, self._spread_of(DEFAULT_POLICY_ID)) for f in sample.fragments):
             if self._in_lanes:
                 found.append(batch_of_lanes([fragment]))
             else:

@@ -58,10 +58,10 @@ class SamplingConfig(Section):
     normalize_actions: bool | Literal["auto"] = Field(
         default="auto",
         description="Scale the policy's real-valued actions from [-1, 1] to the bounds of the "
-        "action space; numbers without two bounds are not changed. auto: true with ppo, a2c and "
-        "impala if bounds differ from -1 and 1, but false with an environment that calls the "
-        "trainer and with model.custom_action_dist. Actions of dqn, iql, sac and td3 are within "
-        "the bounds anyway; those of bc are as in its files.",
+        "action space; numbers without two bounds are not changed. auto: true with a2c, bc, "
+        "impala, iql and ppo if bounds differ from -1 and 1, but false with an environment that "
+        "calls the trainer and with model.custom_action_dist. Actions of dqn, sac and td3 are "
+        "within the bounds anyway.",
     )
     clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
         default=None,

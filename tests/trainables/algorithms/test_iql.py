@@ -40,7 +40,7 @@ def test_an_action_beyond_the_bounds_is_valued_as_what_was_done() -> None:
     model, seen = trainer.policy.model, torch.ones(3, 3)
     found, same = (
         model.critic_values(model.critics, seen, torch.tensor(actions)[:, None])
-        for actions in ([-5.0, 0.5, 3.0], [-2.0, 0.5, 2.0])
+        for actions in ([-2.5, 0.25, 1.5], [-1.0, 0.25, 1.0])
     )
     trainer.stop()
     assert torch.equal(found, same)
@@ -111,7 +111,7 @@ def test_the_losses_are_those_of_the_paper(env: str, tmp_path: Path) -> None:
     def q(name: str, twin: int) -> Any:
         if env == "CartPole-v1":
             return perceptron(seen, weights, name, twin)[np.arange(30), taken]
-        return perceptron(np.concatenate([seen, taken / 2], axis=1), weights, name, twin)[:, 0]
+        return perceptron(np.concatenate([seen, taken], axis=1), weights, name, twin)[:, 0]
 
     values, ahead = (perceptron(one, weights, "critic")[:, 0] for one in (seen, then))
     goals = rows["rewards"] + 0.9 * ahead * ~rows["terminated"]

@@ -72,7 +72,7 @@ TABLE: dict[str, tuple[Any, Effect, Effect]] = {
     "compress_observations": (True, "dependent", "sampler"),  # of children
     "explore": (False, "refused", "sampler"),
     "clip_actions": (False, "evaluations", "sampler"),  # rows hold what was chosen, unclipped
-    "normalize_actions": (True, "refused", "refused"),
+    "normalize_actions": (True, "rows", "rows"),
     "clip_rewards": (0.5, "rows", "rows"),
     "num_workers": (2, "refused", "sampler"),
     "data_parallel": (True, "refused", "refused"),

@@ -12,7 +12,8 @@ from trainables.core.settings import flatten, override, parse
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
-from trainables.errors import ConfigError, in_yaml
+from trainables.envs.spaces.actions import spread
+from trainables.errors import ConfigError
 from trainables.offline.batches import WRITTEN
 from trainables.offline.config import ESTIMATED, check_statistics
 from trainables.policies.architecture import Activation, Architecture, architecture
@@ -55,6 +56,9 @@ class Algorithm(Trainable):
     keeps_rows: ClassVar[bool] = False
     """True if rows are learnt from after their round, as those of a replay or of files: workers
     then return unfiltered rows, and `filter_rows` filters them when they are drawn."""
+    spreads_actions: ClassVar[bool] = False
+    """True if the policy's real numbers are learnt unbounded, as Gaussians, so that
+    ``normalize_actions`` can scale them to the bounds of actions."""
     model_keys: ClassVar[frozenset[str]] = frozenset()
     """Keys of ``model`` that this algorithm reads and not every algorithm does."""
     learns_in_ranks: ClassVar[bool] = False
@@ -151,10 +155,17 @@ class Algorithm(Trainable):
         """Return setting → best value for each of `auto_settings` in this environment.
 
         `inspection` is what was found out about the environment. `native_vector_env` is already
-        settled in `settings`; by default ``normalize_actions`` is False. Raises ConfigError if one
-        of them is set to a value that does not work here.
+        settled in `settings`. ``normalize_actions`` is True if the class sets `spreads_actions` and
+        actions have bounds other than -1 and 1, unless the environment calls the trainer or the
+        distribution of actions is the user's own. Raises ConfigError if one of them is set to a
+        value that does not work here.
         """
-        return {"native_vector_env": settings.environment.is_native, "normalize_actions": False}
+        as_they_are = inspection.calls_trainer or settings.model.custom_action_dist is not None
+        spreads = cls.spreads_actions and spread(inspection.spaces.action) is not None
+        return {
+            "native_vector_env": settings.environment.is_native,
+            "normalize_actions": spreads and not as_they_are,
+        }
 
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
@@ -216,13 +227,9 @@ class Algorithm(Trainable):
     def _check_reading(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that do not work with experience read from files.
 
-        They are ``normalize_actions: true``, ``postprocess_inputs`` without ``n_step``, and
-        estimators without `log_likelihoods`.
+        They are ``postprocess_inputs`` without ``n_step``, and estimators without
+        `log_likelihoods`.
         """
-        if settings.sampling.spreads_actions:
-            other, allowed = f"input: {in_yaml(settings.offline.input)}", "false or auto"
-            why = "files contain the environment's actions, which are learnt unchanged"
-            raise ConfigError.of_conflict("normalize_actions", True, other, allowed, why)
         if settings.offline.postprocess_inputs and not hasattr(settings, "n_step"):
             why, undo = "it learns from single steps", "train dqn, which has n_step"
             place, name = "postprocess_inputs", cls.__name__

@@ -384,7 +384,7 @@ class Collector(Algorithm):
         groups = [sampling] if sampling else []
         asked: list[SamplerInput] = []
 
-        may_ask = sampling is None
+        may_ask, me = sampling is None, weakref.proxy(self)
 
         def find_sampler() -> SamplerInput | None:
             if may_ask and not asked:
@@ -393,7 +393,8 @@ class Collector(Algorithm):
                 groups.append(
                     make_workers(wider, settings.workers, settings.recovery, settings.metrics)
                 )
-                asked.append(SamplerInput(groups[0], self.calls_trainer))
+                spread_of = lambda pid: me.spread_of(pid)  # noqa: E731,PLW0108 a method holds it
+                asked.append(SamplerInput(groups[0], self.calls_trainer, spread_of))
             return asked[0] if asked else None
 
         context = replace(
@@ -454,7 +455,9 @@ class Collector(Algorithm):
 
         `is_multi_agent` is True with several agents.
         """
-        return Rows(self.spaces, is_multi_agent, filters_.is_filtering(self.filters["observation"]))
+        is_filtering = filters_.is_filtering(self.filters["observation"])
+        spread = self.inference.connectors.adapter.spread
+        return Rows(self.spaces, is_multi_agent, is_filtering, spread)
 
     def _replace_workers(self) -> None:
         """Close the workers and create new ones, with new episodes and streams.

@@ -128,6 +128,7 @@ class ActorCriticTrainer(Trainer):
     model_keys: ClassVar[frozenset[str]] = config_checks.OF_SOME
     auto_settings: ClassVar[tuple[str, ...]] = (*Trainer.auto_settings, "learner")
     masks_actions: ClassVar[bool] = True
+    spreads_actions: ClassVar[bool] = True
     stats: ClassVar[tuple[str, ...]]
     """Names of the loss's parts, in the order in which both learners return them."""
     settings: ActorCriticConfig
@@ -208,9 +209,8 @@ class ActorCriticTrainer(Trainer):
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
         """Return setting → value for settings that may be ``auto``.
 
-        ``learner`` is compiled or fused unless a setting needs torch; ``normalize_actions`` is True
-        if actions have bounds other than -1 and 1, unless the environment calls the trainer or the
-        distribution of actions is the user's own. A user's module or distribution is tried.
+        ``learner`` is compiled or fused unless a setting needs torch. A user's module or
+        distribution is tried.
 
         Raises ConfigError if a setting does not work with this environment.
         """
@@ -229,12 +229,7 @@ class ActorCriticTrainer(Trainer):
         if why and asked in ("fused", COMPILED):
             raise ConfigError.of_conflict("learner", asked, "", "auto or torch", why)
         fused = COMPILED if cls._kernel(settings, inspection.spaces) else "fused"
-        as_they_are = inspection.calls_trainer or settings.model.custom_action_dist is not None
-        return {
-            **super().choose(settings, inspection),
-            "learner": "torch" if why else fused,
-            "normalize_actions": not as_they_are and spread(inspection.spaces.action) is not None,
-        }
+        return {**super().choose(settings, inspection), "learner": "torch" if why else fused}
 
     @classmethod
     def why_acts_on_cpu(cls, settings: TrainerConfig) -> str:

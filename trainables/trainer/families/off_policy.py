@@ -172,9 +172,10 @@ class OffPolicyTrainer(Trainer):
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that do not work together.
 
-        Beside those of every trainer they are an LSTM, ``normalize_actions: true``,
-        ``target_network_update_freq`` other than 1, ``critic_lr`` with points of ``lr_schedule``,
-        noise that continues with ``remote_env_batch_wait_ms``, and what `check_replay` refuses.
+        Beside those of every trainer they are an LSTM, ``normalize_actions: true`` without
+        `spreads_actions`, ``target_network_update_freq`` other than 1, ``critic_lr`` with points of
+        ``lr_schedule``, noise that continues with ``remote_env_batch_wait_ms``, and what
+        `check_replay` refuses.
         """
         super().validate_config(settings)
         if not isinstance(settings, OffPolicyConfig):
@@ -184,7 +185,7 @@ class OffPolicyTrainer(Trainer):
         only: dict[str, tuple[Any, Any, str]] = {
             "model.use_lstm": (settings.model.use_lstm, False, "a replay holds no sequences"),
             "normalize_actions": (
-                settings.sampling.spreads_actions,
+                settings.sampling.spreads_actions and not cls.spreads_actions,
                 False,
                 "its actions are within the bounds already",
             ),
