@@ -168,7 +168,7 @@ def _trainers() -> Iterator[str]:
         if config is not None and not trainable.takes_other_settings:
             own = [row for row in _rows(config, "") if row not in shown]
             yield f"## Settings of {name.upper()}\n"
-            yield f"With `trainable: {name}`: the settings of all trainers and these.\n"
+            yield f"In addition to the settings of all trainers, `trainable: {name}` has these:\n"
             yield _table_of(own)
 
 

@@ -34,7 +34,8 @@ INTRODUCTION = """\
 # Environments
 
 A checkpoint restores most common environments exactly (levels A and B), and PPO can train on nearly
-all of them. The tables show levels and speeds; `sweep check-env ENV` measures any environment.
+all listed environments. The tables show levels and speeds; `sweep check-env ENV` measures any
+environment.
 
 | level | a restored trial |
 | --- | --- |
@@ -62,7 +63,7 @@ At level B every episode starts in a newly created environment, so training is s
 environment is slow, and an environment that changes from episode to episode (a curriculum) never
 advances. If the measurement detects such changes, the level is C; `env_level: B` selects level B
 nevertheless. Unfinished episodes of more than `env_replay_limit` steps are dropped instead of
-replayed, and the log contains a warning.
+replayed.
 """
 
 

@@ -246,11 +246,11 @@ def _curves(axis: Any, runs: Sequence[dict[str, Any]], color: str) -> None:
 
 TEXT = """# Learning
 
-sweep's algorithms reach the goals of nearly all rows of this table, which are returns of other
-libraries or near them. Under each seed, a policy is trained for the stated number of environment
-steps and then plays 100 fresh episodes (20 of Pong) greedily; the score of the seed is the mean
-return. The table shows the mean and standard deviation over the seeds, the interquartile mean
-(IQM), the 95 % bootstrap interval of the mean, and the score of the worst seed. `make learn`
+sweep's algorithms reach the goals of nearly all rows of this table; a goal is a return of another
+library, or near such a return. Under each seed, a policy is trained for the stated number of
+environment steps and then plays 100 fresh episodes (20 of Pong) greedily; the score of the seed is
+the mean return. The table shows the mean and standard deviation over the seeds, the interquartile
+mean (IQM), the 95 % bootstrap interval of the mean, and the score of the worst seed. `make learn`
 repeats the training in hours, and continues after an interruption; `python -m benchmarks.learning
 --only cartpole-ppo` trains one row of `benchmarks/learning/rows.py`.
 
