@@ -1,15 +1,18 @@
 """Trials on this machine's device: alone in torch, as lanes, and whole sweeps from the shell.
 
     python -m benchmarks.gpu --out gpu.json --parts trials
+    python -m benchmarks.gpu --out gpu.json --parts shared
     python -m benchmarks.gpu --out gpu.json --parts lanes sweeps
 
-The first takes under four minutes on one GPU, the second about four, and both run on a CPU too. The
+The first takes under four minutes on one GPU, the others about four, and all run on a CPU too. The
 machine needs this project with torch for the trials, and with JAX for its device (`jax[cuda12]` for
 NVIDIA) for the others. The figures are those of wall time:
 
 trials  environment steps per second of one trial: PPO and DQN from pictures, SAC and TD3 of
         256-256, PPO of 1024-1024-512, with and without what is special on a GPU, on the CPU, and
         those of Stable-Baselines3 where it is installed (`benchmarks.trials`)
+shared  steps per second of one, two and four such trials at the same time, each in its own process
+        with its share of the GPU (`benchmarks.sharing`)
 lanes   environment steps per second of PPO on CartPole, updates included, at 1 to 1,024 lanes, and
         the seconds of the first iteration, in which the program is compiled
 sweeps  a sweep from the shell to its table: seconds, the driver's share of them in CPU time, trials
@@ -32,7 +35,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import lanes, trials
+from benchmarks import lanes, sharing, trials
 from sweep import load
 from sweep.ledger.folder import Folder
 from sweep.operations.upkeep import ledger_check
@@ -47,7 +50,7 @@ SWEEPS = {
     "pendulum, 500 trials": ("pendulum_ppo", ("--trials", "500")),
 }
 #: What is measured, by name.
-PARTS = ("trials", "lanes", "sweeps")
+PARTS = ("trials", "shared", "lanes", "sweeps")
 _POLL_S = 0.1
 
 
@@ -148,10 +151,11 @@ def main(words: Sequence[str] | None = None) -> None:
     if options.sweep is not None:
         asked = [line.split() for line in options.sweep]
         sweeps = {" ".join(line): (line[0], tuple(line[1:])) for line in asked}
-    figures: dict[str, Any] = {"gpu": gpu_name(), "trials": {}, "lanes": {}, "sweeps": {}}
-    if "trials" in options.parts:
-        for name, variant, speed in trials.measured(options.seconds, options.tiny):
-            figures["trials"].setdefault(name, {})[variant] = speed
+    figures: dict[str, Any] = {"gpu": gpu_name(), **{part: {} for part in PARTS}}
+    of_trials = {"trials": trials.measured, "shared": sharing.measured}
+    for part in (one for one in of_trials if one in options.parts):
+        for name, variant, found in of_trials[part](options.seconds, options.tiny):
+            figures[part].setdefault(name, {})[variant] = found
             _write(options.out, figures)
     for count in options.lanes if "lanes" in options.parts else ():
         sys.stderr.write(f"{count} lanes\n")

@@ -35,6 +35,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     PEER: {},
     "ours as before": {"num_gpus": 1, "graphs": "off", "act_on": "cpu"},
     "ours without graphs": {"num_gpus": 1, "graphs": "off"},
+    "ours acting on the cpu": {"num_gpus": 1, "act_on": "cpu"},
     "ours on the cpu": {"num_gpus": 0},
 }
 
@@ -111,16 +112,24 @@ def _ppo(env: str, model: Mapping[str, Any], steps: int, epochs: int, rows: int)
     return Case(PPO, config, peer, 2 * 8 * steps)
 
 
-def our_speed(case: Case, settings: Mapping[str, Any], seconds: float) -> float:
+def our_speed(
+    case: Case,
+    settings: Mapping[str, Any],
+    seconds: float,
+    warmed_up: Callable[[], object] = lambda: None,
+) -> float:
     """Return our steps per second.
 
     Args:
         seconds: wall time of the measurement, at least one iteration.
+        warmed_up: called before the measurement.
     """
     trainer = case.trainer({**case.config, **settings}, TrialContext(seed=0))
     off_policy = case.trainer is not PPO
     for _ in range(WARM_UP + LEARNING_STARTS if off_policy else 2):
         trainer.train()
+
+    warmed_up()
 
     def iterate() -> int:
         before = trainer.progress.timesteps

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import gpu, trials
+from benchmarks import gpu, sharing, trials
 from benchmarks.speed.measures.networks import Pictures
 from tests.support.stand_in import as_accelerator
 
@@ -98,3 +98,25 @@ def test_on_a_gpu_trials_are_measured_with_and_without_what_is_special_there(
     ours = [speed for _, variant, speed in found if variant != trials.PEER]
     assert all(isinstance(one, dict) and one["steps_per_s"] > 0 for one in ours), ours
     assert {speed for _, variant, speed in found if variant == trials.PEER} == {"not installed"}
+
+
+@pytest.mark.slow
+def test_trials_that_share_a_gpu_are_measured_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "COUNTS", (1, 2))
+    only = {"td3, 256-256": trials.cases()["td3, 256-256"]}
+    monkeypatch.setattr(trials, "cases", lambda tiny=False: only)
+    out = tmp_path / "gpu.json"
+    gpu.main(["--out", str(out), "--parts", "shared", "--tiny", "--seconds", "0.05"])
+    found = json.loads(out.read_text("utf-8"))["shared"]["td3, 256-256"]
+    assert {count: len(one["each"]) for count, one in found.items()} == {"1": 1, "2": 2}
+    for one in found.values():
+        assert one["steps_per_s"] == pytest.approx(sum(one["each"]), abs=0.11)
+        assert min(one["each"]) > 0
+
+
+@pytest.mark.slow
+def test_a_trial_that_fails_beside_others_is_told() -> None:
+    found = sharing.shared_speed("no such case", 2, 0.05, tiny=True)
+    assert found["error"] == "2 of 2 trials failed; see their output"
