@@ -580,8 +580,9 @@ class DQN(Trainer):
             differences = Differences(losses, (goal - values.detach()).abs(), values.detach())
         if not (alpha := self.settings.cql_alpha):
             return differences
-        every = model.values(outputs)
-        overrated = every.logsumexp(1) - every[rows, batch["actions"]]
+        every = model.valid_values(outputs, batch["observations"])
+        # An invalid choice that was taken all the same is valued as it is.
+        overrated = every.logsumexp(1) - model.values(outputs)[rows, batch["actions"]]
         return differences._replace(losses=differences.losses + alpha * overrated)
 
     def _noise_of(self, batch: "Mapping[str, Tensor]") -> "dict[str, dict[str, Tensor]]":

@@ -213,6 +213,31 @@ def test_an_invalid_choice_has_no_share_no_entropy_and_no_gradient() -> None:
         assert gradient[1] == gradient[3] == 0.0
 
 
+@pytest.mark.parametrize("atoms", [{}, {"num_atoms": 5}], ids=["values", "distributions"])
+def test_the_conservative_penalty_leaves_out_choices_that_are_invalid(atoms: Any) -> None:
+    trainer = make(DQN, {**IN_INFO, **atoms, "cql_alpha": 0.5, "n_step": 1})
+    assert isinstance(trainer, DQN)
+    masks = np.zeros((2, CHOICES), np.float32)
+    masks[:, [3, 7]] = 1.0
+    batch = {
+        "observations": np.concatenate([np.zeros((2, 1), np.float32), masks], axis=1),
+        "actions": np.array([3, 4]),  # the second is invalid, and was taken all the same
+        "rewards": np.zeros(2, np.float32),
+        "terminated": np.ones(2, np.bool_),
+    }
+    batch["new_obs"] = batch["observations"]
+    given = {name: torch.from_numpy(column) for name, column in batch.items()}
+    model = trainer.policy.model
+    values = model.values(model.outputs(given["observations"], {}))
+    taken = values[[0, 1], given["actions"]]
+    penalty = 0.5 * (values[:, [3, 7]].logsumexp(1) - taken)
+    with_penalty = trainer.differences(given).losses
+    trainer.settings = trainer.settings.model_copy(update={"cql_alpha": 0.0})
+    added = with_penalty - trainer.differences(given).losses
+    trainer.stop()
+    torch.testing.assert_close(added, penalty, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("learner", ["fused", "torch"])
 @pytest.mark.parametrize("double", [False, True])
 def test_a_target_takes_the_best_of_the_valid_choices(learner: str, double: bool) -> None:

@@ -80,8 +80,12 @@ class QNetwork(Networks):
 
     def best(self, outputs: Tensor, observations: Tensor) -> Tensor:
         """Return the valid choice of the highest value (B,), from `outputs` (B, A, Z) and masks."""
+        return self.valid_values(outputs, observations).argmax(1)
+
+    def valid_values(self, outputs: Tensor, observations: Tensor) -> Tensor:
+        """Return the values (B, A) for `outputs` (B, A, Z); `NO_CHOICE` for choices masked out."""
         _, valid = split(observations, self.architecture.trunk.masks)
-        return mask_logits(self.values(outputs), valid).argmax(1)
+        return mask_logits(self.values(outputs), valid)
 
     def project(self, probabilities: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
         """Return the distribution (B, Z), on the atoms, of rewards + discounts · value.
