@@ -211,7 +211,8 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
     folder = None if name is None else options.find_sweep(root, name)
     attaching.send_for_page(root, name, options.say)
     if folder is not None and (kept := sync.read_tracking(folder)):
-        click.echo(printable(f"{name} is recorded at {without_password(kept.uri)}"))
+        uri = without_password(kept.uri)
+        click.echo(printable(f"{name} is recorded at {uri}, in the experiment {folder.name}"))
         return 0
     page = Page(root, name, port, host)
     click.echo(f"{page.url}  (Ctrl-C ends it)")

@@ -582,7 +582,10 @@ def test_a_tracking_uri_is_remembered_for_whoever_resumes_and_for_nobody_else(
     prepare.create(*prepare.prepare(str(spec), []), folder, "inline", uri)
     assert sync.read_tracking(folder) == (uri, True)
     assert (folder.path / "tracking-uri").stat().st_mode & 0o777 == 0o600
-    assert here("ui", "demo")[:2] == (0, "demo is recorded at http://***@127.0.0.1:1\n")
+    assert here("ui", "demo")[:2] == (
+        0,
+        "demo is recorded at http://***@127.0.0.1:1, in the experiment demo\n",
+    )
 
 
 @pytest.mark.parametrize(
