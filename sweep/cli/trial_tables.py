@@ -21,7 +21,7 @@ from sweep.cli.tables import (
 )
 from sweep.core.stats import LEVEL
 from sweep.history.fronts import front_text
-from sweep.history.seeds import is_test
+from sweep.history.seeds import is_test, replica_name
 from sweep.ledger.folder import root_option
 from sweep.views import formatting
 from trainables.errors import printable
@@ -340,9 +340,8 @@ def card(data: Data) -> str:
         for name, file in data["files"].items()
     ]
     lines = [
-        f"trial {data['trial']} of {printable(data['sweep'])}, {score}, iteration "
-        f"{data['checkpoint']['iteration']}"
-        + (f", seed {data['seed_index']} of {data['seeds']}" if data["seeds"] > 1 else ""),
+        f"trial {replica_name(data['trial'], data['seed_index'])} of "
+        f"{printable(data['sweep'])}, {score}, iteration {data['checkpoint']['iteration']}",
         *formatting.describe_play(data["played"]),
         *([] if folder is None else [*files, f"{'card':<12} {folder}/card.md"]),
         *([f"{'model':<12} {printable(data['registered'])}"] if "registered" in data else []),
@@ -389,7 +388,8 @@ def _front_text(facts: Data) -> str:
     elif "of_fronts" in facts:
         text = ", behind all fronts"
     if "promoted" in facts:
-        text += f"; the best {facts['promoted']} continue"
+        count = facts["promoted"]
+        text += f"; the best {count} continue" if count != 1 else "; the best one continues"
     return text
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from sweep.core import plugins
 from sweep.core.errors import BadConfig, UsageError
+from sweep.history.seeds import replica_name
 from sweep.ledger.folder import Folder, create_atomically
 from sweep.operations.models import networks, register
 from sweep.operations.models.trained import Choice, Playing
@@ -256,7 +257,7 @@ def _card_page(card: Mapping[str, Any]) -> list[str]:
         f"# {card['trainable']}, trial {card['trial']} of {card['sweep']}",
         "",
         f"- score of the trial: {score} ({card['metric']}, {card['mode']})",
-        f"- seed: {card['seed']} (number {card['seed_index']} of {card['seeds']})",
+        f"- seed: {card['seed']} (trial {replica_name(card['trial'], card['seed_index'])})",
         f"- checkpoint: iteration {saved['iteration']}, {card['metric']} there "
         f"{formatting.number(saved['value'])}, SHA-256 `{saved['digest']}`",
         *(f"- {line}" for line in formatting.describe_play(card["played"])),

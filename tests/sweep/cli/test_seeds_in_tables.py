@@ -112,8 +112,11 @@ def test_the_exported_model_is_the_network_that_did_best_and_the_card_says_of_wh
     assert {row["seed_index"] for row in compared} == {0, 1}
     assert card["seed_index"] == max(compared, key=lambda row: row["mean"])["seed_index"]
     assert (card["seed"], card["seeds"]) == (seed_of(7, 0, card["seed_index"]), 2)
-    assert f"seed {card['seed_index']} of 2" in said
-    assert f"- seed: {card['seed']}" in (tmp_path / "out" / "card.md").read_text()
+    name = "0.1" if card["seed_index"] else "0"
+    assert said.startswith(f"trial {name} of two, ")
+    assert f"- seed: {card['seed']} (trial {name})\n" in (tmp_path / "out" / "card.md").read_text()
+    tested = {**card, "out": None, "seed_index": FIRST_TEST}
+    assert trial_tables.card(tested).startswith("trial 0.test0 of two, ")
 
 
 # ---- while it runs --------------------------------------------------------------------------
