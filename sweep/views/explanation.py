@@ -32,6 +32,7 @@ from sweep.views.lookup import Sweep
 Data = dict[str, Any]
 
 _WORDS = {
+    Status.WAITING: "waiting",
     Status.PAUSED: "paused",
     Status.COMPLETED: "completed",
     Status.PRUNED: "pruned",

@@ -181,6 +181,16 @@ def test_a_score_that_nobody_reported_is_told_to_be_interpolated(
     assert "scores at training_iteration 1.5, interpolated where a trial reported" in left
 
 
+def test_a_clone_that_began_only_with_a_larger_budget_is_explained(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, scheduler="fifo", trials=1, budget={"timesteps": 30})
+    sweeps.run(folder)
+    ask(folder, Verb.CLONE, {"trials_named": [0], "settings": {}}, 0.0)
+    sweeps.run(folder)
+    sweeps.run(folder, budget={"timesteps": 1000})
+    told = [step["what"] for step in explain(folder, 1)["decisions"]]
+    assert told == ["cloned", "pruned", "waiting", "started, up to the end", "completed"]
+
+
 def test_every_trial_can_be_explained(folder: Folder) -> None:
     import io
 
