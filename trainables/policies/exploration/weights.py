@@ -31,7 +31,8 @@ class ParameterNoiseConfig(Settings):
         gt=0,
         description="ParameterNoise: initial standard deviation of the noise on each weight. It "
         "is then adapted to keep noisy actions at a target distance from the noiseless ones. "
-        "Usually 0.01 to 0.1.",
+        "Evaluations with explore keep the initial value, and draw new noise in each step. Usually "
+        "0.01 to 0.1.",
     )
     adaptation_freq: int = Field(
         default=10,
