@@ -5,6 +5,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,10 +17,11 @@ from tests.support.quadratic import Quadratic, RayStyle, expected_loss, quadrati
 from tests.support.trainers import SMALL, differences, make, stable
 from trainables import Trainable
 from trainables.algorithms.ppo import PPO
-from trainables.checkpoint.signing import Opaque
+from trainables.checkpoint import file
+from trainables.checkpoint.signing import Opaque, Trust
 from trainables.core.results import TRAINERS_OWN, VOLATILE_KEYS
 from trainables.errors import CheckpointError, ConfigError, StateError, TrainableError
-from trainables.function import wrap
+from trainables.function import get_checkpoint, report, wrap
 from trainables.trainable import TrialContext, gives_data
 
 CONFIG = {"noise": 0.3, "lr": 0.05}
@@ -414,6 +416,42 @@ def test_a_file_that_leads_out_of_its_folder_is_refused(name: str, entry: str) -
     state["trainable"][entry] = {name: Opaque(b"x")} if entry == "files" else name
     with pytest.raises(TrainableError, match="inside its folder"):
         trainable.set_state(state)
+
+
+def _saves_files(config: dict[str, Any]) -> None:
+    """Report a folder as the checkpoint of each of two iterations."""
+    get_checkpoint()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "weights.json").write_text("{}")
+        for _ in range(2):
+            report({"x": 1.0}, checkpoint=folder)
+
+
+@pytest.mark.parametrize("kind", [RayStyle, wrap(_saves_files)])
+def test_files_of_a_checkpoint_that_nobody_signed_are_not_written(
+    kind: type[Trainable], tmp_path: Path
+) -> None:
+    """An array has an attribute `data` too, and needs no signature to be read."""
+    one = kind(CONFIG, TrialContext(logdir=tmp_path / "one"))
+    one.train()
+    state = one.get_state()
+    one.stop()
+    kept = _kept_files(state)
+    assert kept
+    kept.update({name: np.frombuffer(content.data, np.uint8) for name, content in kept.items()})
+    path = file.write(tmp_path, 1, {}, state, trust=Trust(b"")).path
+    other = kind(CONFIG, TrialContext(logdir=tmp_path / "other"))
+    with pytest.raises(TrainableError, match="a ndarray in place of a file's bytes"):
+        other.restore(path)
+        other.train()
+    other.stop()
+
+
+def _kept_files(state: Any) -> Any:
+    """Return the mapping of files that stands somewhere in a state."""
+    if not isinstance(state, dict):
+        return None
+    return state.get("files") or next(filter(None, map(_kept_files, state.values())), None)
 
 
 def test_restoring_from_what_is_no_checkpoint_says_so(tmp_path: Path) -> None:

@@ -109,12 +109,16 @@ def path_in(folder: str, name: str) -> str:
     return str(Path(folder) / name) if name else folder
 
 
-def write_files(folder: Path, files: Mapping[str, Opaque]) -> None:
+def write_files(folder: Path, files: Mapping[str, object]) -> None:
     """Write files into `folder`, given as relative path → content, as `read_files` returned them.
 
-    Raises TrainableError if a path leads out of the folder.
+    Raises TrainableError if a path leads out of the folder, or a content is not `Opaque`: anything
+    else may come from a checkpoint that nobody has signed, and loading files may run code.
     """
     for name, content in files.items():
+        if not isinstance(content, Opaque):
+            found = f"{shorten(name)}: a {type(content).__name__} in place of a file's bytes"
+            raise TrainableError(f"{found}; use a checkpoint that sweep has written")
         target = Path(path_in(str(folder), name))
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.data)
