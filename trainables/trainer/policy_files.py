@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from gymnasium.spaces import Dict, Tuple
@@ -12,7 +12,7 @@ from trainables.checkpoint import file
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.leaves import named_leaves
-from trainables.errors import CheckpointError, ConfigError, SigningError, shorten
+from trainables.errors import CheckpointError, ConfigError, SigningError, in_yaml, shorten
 from trainables.policies.acting.actor import Weights
 from trainables.policies.acting.inference import InferencePolicy, Note
 from trainables.policies.filters import Filter
@@ -111,11 +111,19 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
     return found
 
 
-def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
-    """Return the weights of a trained policy, and the state of its observation filter.
+class Trained(NamedTuple):
+    """A trained policy as a file holds it."""
 
-    The latter is None for a safetensors file, and empty for a policy without a filter. No code in a
-    file is run.
+    weights: Weights
+    """Name → array."""
+    filter_state: Mapping[str, Any] | None = None
+    """State of its observation filter; None for a safetensors file, empty without a filter."""
+    spreads_actions: bool | None = None
+    """Value of ``normalize_actions`` with which it has learnt; None if the file does not say."""
+
+
+def read_policy(path: str, name: str) -> Trained:
+    """Return a trained policy from a file. No code in the file is run.
 
     Args:
         path: a checkpoint, a safetensors file with weights (exported or alone), or a folder with
@@ -139,7 +147,7 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
         if FILTERED in weights:
             why = "its filter can play and not learn; name a checkpoint, which holds all of it"
             raise CheckpointError(source, why)
-        return weights, None
+        return Trained(weights)
     members = _members_of(file.read(source).state, name)
     if name not in members and len(members) == 1:
         name = next(iter(members))
@@ -147,7 +155,10 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
         there = ", ".join(members) or "none"
         raise CheckpointError(source, f"it holds no policy {name!r}; its policies are {there}")
     own = members[name]
-    return own["policy"]["weights"], own["filters"]["observation"]
+    collected = own.get("collected")
+    spreads = collected.get("normalize_actions") if isinstance(collected, Mapping) else None
+    known = spreads if isinstance(spreads, bool) else None
+    return Trained(own["policy"]["weights"], own["filters"]["observation"], known)
 
 
 def _members_of(state: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -175,7 +186,7 @@ def _has_policy(data: Any) -> bool:
     return arrays and isinstance(observed, Mapping)
 
 
-def read_source(key: str, path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
+def read_source(key: str, path: str, name: str) -> Trained:
     """Return the results of `read_policy` for the file that the setting `key` names.
 
     Raises ConfigError, which names the key, if there is no such policy, or the file cannot be read.
@@ -187,7 +198,12 @@ def read_source(key: str, path: str, name: str) -> tuple[Weights, Mapping[str, A
 
 
 def load_trained(
-    policy: Policy, observation_filter: Filter, key: str, path: str, name: str
+    policy: Policy,
+    observation_filter: Filter,
+    key: str,
+    path: str,
+    name: str,
+    spreads_actions: bool | None,
 ) -> None:
     """Load a trained policy into `policy` and its observation filter, as `read_policy` finds it.
 
@@ -195,12 +211,14 @@ def load_trained(
         key: setting that names the file.
         path: a checkpoint, a safetensors file with weights, or a folder with one of these.
         name: name of the trained policy in a file with several; ignored if there is one.
+        spreads_actions: value of ``normalize_actions``; None if it changes no action.
 
     Raises:
-        ConfigError: there is no such policy, its weights do not fit, or its filter is of another
-            kind (a safetensors file has none); nothing is changed.
+        ConfigError: there is no such policy, its weights do not fit, its filter is of another kind
+            (a safetensors file has none), or its actions were scaled in another way; nothing is
+            changed.
     """
-    weights, state = read_source(key, path, name)
+    weights, state, spread_them = read_source(key, path, name)
     expected = policy.weights()
     if state is None:  # an exported graph has further constants of its own
         weights = {name: one for name, one in weights.items() if name in expected}
@@ -208,6 +226,9 @@ def load_trained(
         raise _source_error(key, path, problem)
     if (state or {}).keys() != observation_filter.get_state().keys():
         raise _source_error(key, path, "its policy used another filter")
+    if None not in (spreads_actions, spread_them) and spreads_actions != spread_them:
+        learnt = in_yaml(spread_them)
+        raise _source_error(key, path, f"it has learnt with normalize_actions: {learnt}; set that")
     policy.load_weights(weights)
     observation_filter.set_state(state or {})
 

@@ -81,6 +81,31 @@ def test_the_observation_filter_comes_along_and_another_one_is_refused(tmp_path:
         one.stop()
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_policy_whose_actions_were_scaled_otherwise_is_refused(
+    scaled: bool, tmp_path: Path
+) -> None:
+    teacher = made(env="Pendulum-v1", normalize_actions=scaled)
+    teacher.save(tmp_path)
+    same = made(env="Pendulum-v1", normalize_actions=scaled, restore=str(tmp_path))
+    other = made(env="Pendulum-v1", normalize_actions=not scaled, restore=str(tmp_path))
+    same.train()
+    learnt = f"it has learnt with normalize_actions: {str(scaled).lower()}"
+    with pytest.raises(ConfigError, match=rf"^restore: .*{learnt}; set that"):
+        other.train()
+    for one in (teacher, same, other):
+        one.stop()
+
+
+def test_scaling_of_actions_that_are_choices_does_not_count(tmp_path: Path) -> None:
+    teacher = made(normalize_actions=False)
+    teacher.save(tmp_path)
+    trainer = made(normalize_actions=True, restore=str(tmp_path))
+    trainer.train()
+    for one in (teacher, trainer):
+        one.stop()
+
+
 def test_a_trial_that_is_resumed_does_not_need_the_file(teacher: Any, tmp_path: Path) -> None:
     path = Path(teacher.export_policy_checkpoint(str(tmp_path)))
     trainer = made(seed=6, restore=str(path))

@@ -20,7 +20,7 @@ from trainables.core import devices, rng
 from trainables.core.resources import EnvironmentVariables
 from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.measuring import Inquiry, Inspection, remembered_measurement, resolve
-from trainables.envs.spaces.actions import Spread
+from trainables.envs.spaces.actions import Spread, spread
 from trainables.envs.spaces.connectors import row_shape
 from trainables.envs.spaces.images import scale_warning
 from trainables.envs.vector.config import check_vector_env
@@ -284,7 +284,10 @@ class Collector(Algorithm):
         Raises:
             ConfigError: there is no such policy, or it does not fit; nothing is changed.
         """
-        policy_files.load_trained(self.policy, self.filters["observation"], key, path, name)
+        is_scaled = spread(self.spaces.action) is not None
+        spreads = self.settings.sampling.spreads_actions if is_scaled else None
+        given = self.policy, self.filters["observation"], key, path, name
+        policy_files.load_trained(*given, spreads)
 
     def load_weights_here(self, weights: Weights, policy_id: str) -> None:
         """Load the weights of this trainer's policy, in this process only.
@@ -456,8 +459,8 @@ class Collector(Algorithm):
         `is_multi_agent` is True with several agents.
         """
         is_filtering = filters_.is_filtering(self.filters["observation"])
-        spread = self.inference.connectors.adapter.spread
-        return Rows(self.spaces, is_multi_agent, is_filtering, spread)
+        widened = self.inference.connectors.adapter.spread
+        return Rows(self.spaces, is_multi_agent, is_filtering, widened)
 
     def _replace_workers(self) -> None:
         """Close the workers and create new ones, with new episodes and streams.
