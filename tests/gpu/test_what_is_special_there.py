@@ -73,6 +73,8 @@ def test_steps_are_captured_and_lead_where_ordinary_ones_lead(
 def test_policies_of_pictures_act_there_by_default(kind: str) -> None:
     trainer = trained(kind)
     assert trainer.frames is not None
+    assert trainer.acting_graphs is not None
+    assert trainer.acting_graphs.captured == 1
     trainer.stop()
 
 
@@ -82,6 +84,8 @@ def test_sac_and_td3_act_there(kind: str) -> None:
     worker = trainer.workers.local_worker()
     assert worker is not None
     assert isinstance(worker.get_policy(), DeviceBoundedActor)
+    assert trainer.acting_graphs is not None
+    assert trainer.acting_graphs.captured == 1
     trainer.stop()
 
 

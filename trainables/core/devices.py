@@ -46,16 +46,16 @@ class DevicesConfig(Section):
         description="Device on which the policy acts while it collects experience: cpu; or gpu, "
         "where acting and learning share the networks, so each observation is copied to the GPU "
         "only once. gpu needs num_gpus above 0, num_workers: 0, and ppo, a2c, impala, dqn, sac or "
-        "td3. "
-        "auto: gpu, if possible, for networks with convolutions or a layer of 256 units or more; "
-        "otherwise cpu. Evaluations act on the CPU.",
+        "td3. auto: gpu, if possible, for networks with convolutions or a layer of 256 units or "
+        "more; otherwise cpu. Evaluations act on the CPU.",
     )
     graphs: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="CUDA graphs: gradient steps of ppo, a2c, impala, dqn, sac, td3 and iql "
-        "are captured once and launched as a whole. off; on, which needs num_gpus above 0; auto: "
-        "on with CUDA. Steps that cannot be captured, such as those of optimizers other than adam "
-        "and adamw, are launched kernel by kernel, and the log says so.",
+        description="CUDA graphs: gradient steps of ppo, a2c, impala, dqn, sac, td3 and iql, and "
+        "acting on the GPU (act_on), are captured once and launched as a whole. off; on, which "
+        "needs num_gpus above 0; auto: on with CUDA. Steps that cannot be captured, such as those "
+        "of optimizers other than adam and adamw, are launched kernel by kernel, and the log says "
+        "so.",
     )
     precision: Literal["float32", "tf32", "bf16"] = Field(
         default="float32",

@@ -1,4 +1,4 @@
-"""Gradient steps that are captured once and then launched as a whole: CUDA graphs.
+"""Gradient steps, and acting, captured once and then launched as a whole: CUDA graphs.
 
 A step of small networks is a hundred kernels of a few microseconds each, and to launch them one by
 one from Python takes longer than they run. A captured step is one launch. It always reads the same
@@ -149,10 +149,14 @@ class Graph:
 
 
 class Graphs:
-    """The captured gradient steps of one policy: one `Graph` for each kind and shapes of inputs."""
+    """The captured steps of one policy: one `Graph` for each kind and shapes of inputs.
 
-    def __init__(self, policy: CapturedPolicy) -> None:
-        self._policy = policy
+    Args:
+        what: name of a step in the warning that it cannot be captured.
+    """
+
+    def __init__(self, policy: CapturedPolicy, what: str = "a gradient step") -> None:
+        self._policy, self._what = policy, what
         self._generation = policy.generation
         self._failed = False
         self._known: dict[Any, Graph] = {}
@@ -203,9 +207,9 @@ class Graphs:
         The gradients of the policy's parameters are set to None.
         """
         logger.warning(
-            "graphs: a gradient step cannot be captured (%s: %s); its kernels are launched one by "
-            "one; graphs: off leaves out this attempt",
-            *(type(error).__name__, str(error).partition("\n")[0]),
+            "graphs: %s cannot be captured (%s: %s); its kernels are launched one by one; graphs: "
+            "off leaves out this attempt",
+            *(self._what, type(error).__name__, str(error).partition("\n")[0]),
         )
         self._failed = True
         self._known.clear()

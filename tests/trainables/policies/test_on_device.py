@@ -9,7 +9,7 @@ import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from tests.support.own_networks import Net
-from tests.support.stand_in import as_accelerator
+from tests.support.stand_in import as_accelerator, replay_captured_steps
 from tests.support.trainers import PLAIN, differences, make, train_to_end
 from trainables.algorithms.bc import BC
 from trainables.algorithms.dqn import DQN
@@ -246,6 +246,35 @@ def test_sac_and_td3_that_act_there_go_on_from_a_checkpoint_to_the_bit(
         first.train()
     again.restore(first.save(tmp_path))
     assert differences(train_to_end(first, 3), train_to_end(again, 3)) == []
+
+
+@pytest.mark.parametrize(
+    ("cls", "config"),
+    [
+        (PPO, {"model": OWN}),
+        (PPO, {**PICTURES, "precision": "bf16"}),
+        (PPO, {"env": "Pendulum-v1", "num_envs_per_worker": 3}),
+        (DQN, {"learning_starts": 8, "updates_per_step": 2, **MASKED}),
+        (DQN, {"learning_starts": 8, "updates_per_step": 2, "noisy": True}),
+        *BOUNDED.values(),
+    ],
+)
+def test_acting_is_captured_and_gives_the_same_numbers_to_the_bit(
+    cls: type[Trainer],
+    config: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    replay_captured_steps(monkeypatch)
+    base = {"env": "CartPole-v1", "num_gpus": 1, "rollout_fragment_length": 12, "act_on": "gpu"}
+    found = {}
+    for graphs in ("on", "off"):
+        trainer = cls({**base, **config, "graphs": graphs}, TrialContext(seed=3))
+        found[graphs] = train_to_end(trainer, 3)
+        captured = trainer.acting_graphs.captured if trainer.acting_graphs else 0
+        assert captured == (graphs == "on")
+    assert [one for one in caplog.messages if "cannot be captured" in one] == []
+    assert differences(found["on"], found["off"]) == []
 
 
 def test_auto_acts_there_with_convolutions_or_wide_layers_only() -> None:

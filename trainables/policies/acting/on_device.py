@@ -6,7 +6,7 @@ actions are drawn in numpy with the same random numbers as on the CPU. N rows, B
 steps, *S the shape of an observation, A choices.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,15 +26,27 @@ from trainables.policies.q.actor import Noise, QActor, QArchitecture
 
 #: Function of observations on the device, (N, *S), that returns heads (N, H) and values (N,).
 Networks = Callable[[Tensor], tuple[Tensor, Tensor]]
+#: Function that runs a function of tensors by name on such tensors, and returns its results; the
+#: text names the function. A captured one is launched as a whole.
+Launch = Callable[
+    [str, Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]], Mapping[str, Tensor]],
+    Mapping[str, Tensor],
+]
 #: Most fragments that are kept at a time; a batch of more is sent when it is learnt from.
 MOST_FRAGMENTS = 64
 
 
 class DeviceObservations:
-    """Keeps the observations of the latest fragments on a device, to learn from them there."""
+    """Keeps the observations of the latest fragments on a device, to learn from them there.
 
-    def __init__(self, device: torch.device) -> None:
+    Args:
+        launch: runs networks on them; by default they are simply called.
+    """
+
+    def __init__(self, device: torch.device, launch: Launch | None = None) -> None:
         self._device = device
+        self.launch: Launch = launch or _call
+        """Function that runs networks on observations of always the same shape."""
         self._kept: list[tuple[Tensor, Tensor]] = []
         """Observations (T, N, *S) of each fragment: in the host's memory, and on the device."""
         self._free: list[tuple[Tensor, Tensor]] = []
@@ -73,6 +85,15 @@ class DeviceObservations:
         self._filled += 1
         there[row].copy_(host[row], non_blocking=True)
         return there[row]
+
+    def send_all(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+        """Send arrays by name to the device in one transfer; return them there."""
+        if not arrays:
+            return {}
+        # Imported here, since that module imports this one.
+        from trainables.policies.learning.torch_policy import send_together
+
+        return send_together(arrays, self._device)
 
     def send(self, observations: NDArray[Any]) -> Tensor:
         """Send observations (N, *S) to the device without keeping them; return them there."""
@@ -170,22 +191,27 @@ class DeviceActor(Actor):
 
         So those of a fragment are kept on the device. `memory` is returned unchanged.
         """
-        head, values = self._run(self.frames.put(observations))
+        sent = {"observations": self.frames.put(observations)}
+        head, values = self._fetch(self.frames.launch("act", self._outputs, sent))
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
         return Acted(actions, {"logp": logp, "values": values}, memory)
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """Return the actor's outputs (N, H) and values (N,) of observations, which are not kept."""
-        return self._run(self.frames.send(observations))
+        return self._fetch(self._outputs({"observations": self.frames.send(observations)}))
 
-    def _run(self, observations: Tensor) -> tuple[Array, Array]:
-        """Run the networks on observations on the device; return the actor's outputs and values.
+    def _outputs(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Run the networks on ``observations`` on the device; return ``both``, heads and values.
 
-        Both are fetched from the device in one transfer.
+        They are one tensor (N, H + 1).
         """
         with torch.no_grad():
-            head, values = self._networks_there(observations)
-            both = torch.cat([head.float(), values.float()[:, None]], dim=1).cpu().numpy()
+            head, values = self._networks_there(given["observations"])
+            return {"both": torch.cat([head.float(), values.float()[:, None]], dim=1)}
+
+    def _fetch(self, outputs: Mapping[str, Tensor]) -> tuple[Array, Array]:
+        """Return heads (N, H) and values (N,) of `_outputs`, fetched in one transfer."""
+        both = outputs["both"].cpu().numpy()
         return np.ascontiguousarray(both[:, :-1]), np.ascontiguousarray(both[:, -1])
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
@@ -209,7 +235,7 @@ class DeviceQActor(QActor):
         layout: ActionLayout,
         architecture: QArchitecture,
         config: EpsilonGreedyConfig,
-        values_of: Callable[[Tensor, Noise], Tensor],
+        values_of: Callable[[Tensor, Mapping[str, Tensor]], Tensor],
         frames: DeviceObservations,
     ) -> None:
         trunk = replace(architecture.trunk, filters=())
@@ -222,11 +248,17 @@ class DeviceQActor(QActor):
 
     def _values(self, observations: NDArray[Any], noise: Noise) -> Array:
         """Return the values (N, A) of filtered observations; `NO_CHOICE` for invalid choices."""
-        with torch.no_grad():
-            q: Array = self._values_there(self._frames.send(observations), noise).cpu().numpy()
+        sent = {"observations": self._frames.send(observations), **self._frames.send_all(noise)}
+        q: Array = self._frames.launch("act", self._outputs, sent)["values"].cpu().numpy()
         if self._masks:
             mask_invalid(q, observations)
         return q
+
+    def _outputs(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Run the network on ``observations`` and factors of noise; return ``values`` (N, A)."""
+        noise = {name: one for name, one in given.items() if name != "observations"}
+        with torch.no_grad():
+            return {"values": self._values_there(given["observations"], noise)}
 
 
 class DeviceBoundedActor(BoundedActor):
@@ -259,13 +291,25 @@ class DeviceBoundedActor(BoundedActor):
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
         """Return the network's outputs (N, …) for observations (N, D), and an empty array (0,)."""
-        with torch.no_grad():
-            head: Array = self._heads_there(self._frames.send(observations)).float().cpu().numpy()
+        sent = {"observations": self._frames.send(observations)}
+        head: Array = self._frames.launch("act", self._outputs, sent)["head"].cpu().numpy()
         return head, np.zeros(0, dtype=np.float32)
+
+    def _outputs(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Run the network on ``observations`` on the device; return ``head`` (N, …)."""
+        with torch.no_grad():
+            return {"head": self._heads_there(given["observations"]).float()}
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
         """Return the network's outputs (N, …), each row computed alone, and `memory` unchanged."""
         return np.concatenate([self.forward(one[None])[0] for one in observations]), memory
+
+
+def _call(
+    _: str, function: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]], given: Any
+) -> Mapping[str, Tensor]:
+    """Call the function; the `Launch` of networks that are not captured."""
+    return function(given)
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:

@@ -188,7 +188,7 @@ class QPolicy(TorchPolicy):
 
         model = self.model
 
-        def values_of(observations: Tensor, noise: Noise) -> Tensor:
+        def values_of(observations: Tensor, noise: Mapping[str, Tensor]) -> Tensor:
             own = [model] if model.architecture.trunk.custom_model else []
             with self.autocast(), in_acting_mode(*own):
                 return model.values(model.outputs(observations, noise))

@@ -175,6 +175,8 @@ class Collector(Algorithm):
             self.policy.in_torch().defer_checks()
             self.policy.in_torch().in_bfloat16 = settings.devices.precision == "bf16"
         self.graphs = self._make_graphs(settings)
+        self.acting_graphs: Graphs | None = None
+        """Captured steps of acting on the GPU; None for ordinary ones, and on the CPU."""
         self.filters = make_filters(settings.filters, shape, masks=masks)
         self.streams = {
             name: rng.generator(self.seed, name) for name in ("minibatch", "compute_action")
@@ -217,7 +219,19 @@ class Collector(Algorithm):
         from trainables.policies.acting.on_device import DeviceObservations
 
         logger.info("act_on: the policy acts on the GPU")
-        return DeviceObservations(self.policy.in_torch().device)
+        there = self.policy.in_torch()
+        if not self._captures(settings):
+            return DeviceObservations(there.device)
+        from trainables.learners.graphs import Graphs
+
+        self.acting_graphs = Graphs(there, "acting")
+        return DeviceObservations(there.device, self.acting_graphs.run)
+
+    def _captures(self, settings: TrainerConfig) -> bool:
+        """Return whether steps are to be captured as CUDA graphs: with ``graphs`` and a GPU."""
+        if settings.devices.graphs == "off" or not settings.resources.num_gpus:
+            return False
+        return settings.devices.graphs == "on" or devices.accelerator() == "cuda"
 
     def _make_graphs(self, settings: TrainerConfig) -> "Graphs | None":
         """Return the object that runs gradient steps as CUDA graphs; None for ordinary steps.
@@ -225,10 +239,7 @@ class Collector(Algorithm):
         It is None if ``graphs`` is off, there is no GPU, or `why_no_graphs` has a reason, which is
         logged.
         """
-        asked = settings.devices.graphs
-        if asked == "off" or not settings.resources.num_gpus:
-            return None
-        if asked == "auto" and devices.accelerator() != "cuda":
+        if not self._captures(settings):
             return None
         if why := self.why_no_graphs(settings):
             logger.info("graphs: gradient steps are launched kernel by kernel, as %s", why)
