@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from tests.support.quadratic import Quadratic, RayStyle, expected_loss, quadratic_function
 from tests.support.trainers import SMALL, differences, make, stable
@@ -204,6 +205,30 @@ def test_totals_and_steps_follow_from_each_other() -> None:
     trainable.train()
     result = trainable.train()
     assert (result["timesteps_this_iter"], result["episodes_total"]) == (7, 4)
+
+
+@pytest.mark.parametrize("number", [torch.tensor, np.array, np.float32])
+def test_counts_may_be_numbers_of_numpy_and_torch(number: Callable[[int], Any]) -> None:
+    class Counting(Trainable):
+        def step(self) -> dict[str, Any]:
+            return {"timesteps_this_iter": number(5), "episodes_total": number(3)}
+
+    trainable = Counting()
+    first, second = trainable.train(), trainable.train()
+    assert [one["timesteps_total"] for one in (first, second)] == [5, 10]
+    assert type(second["timesteps_total"]) in (int, float)
+    assert (second["episodes_total"], second["episodes_this_iter"]) == (3, 0)
+
+
+@pytest.mark.parametrize("key", ["timesteps_total", "episodes_this_iter"])
+@pytest.mark.parametrize("value", ["12", [1], True])
+def test_a_count_that_is_no_number_is_named(key: str, value: Any) -> None:
+    class Wrong(Trainable):
+        def step(self) -> dict[str, Any]:
+            return {key: value}
+
+    with pytest.raises(TrainableError, match=f"the result's {key} is .*; expected a number"):
+        Wrong().train()
 
 
 def test_a_step_that_returns_no_dict_is_named() -> None:

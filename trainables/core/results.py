@@ -73,6 +73,18 @@ def named_result(value: Any, metric: str) -> Any:
     return {metric or "value": value} if number else value
 
 
+def _count(key: str, value: Any) -> float:
+    """Return the value of a counter in a result as a plain number, also one of numpy or torch.
+
+    Raises TrainableError, which names the `key`, for anything else.
+    """
+    if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
+        value = item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TrainableError(f"the result's {key} is {shorten(value)}; expected a number")
+    return value
+
+
 #: Return this machine's host name; cached.
 _hostname = functools.cache(socket.gethostname)
 
@@ -122,12 +134,18 @@ class Counters:
             identity: trial id and other keys about the trial, to be included.
             is_new: False if `result` repeats that of the previous iteration; then only time is
                 counted.
+
+        Raises:
+            TrainableError: a count of steps or episodes is not a number.
         """
         given, totals = dict(result), self._totals
         totals["training_iteration"] += int(is_new)
         totals["time_total_s"] += elapsed
         for kind in ("timesteps", "episodes"):
             total, this_iter = f"{kind}_total", f"{kind}_this_iter"
+            for key in (total, this_iter):
+                if given.get(key) is not None:
+                    given[key] = _count(key, given[key])
             if given.get(total) is not None:
                 given.setdefault(this_iter, given[total] - totals[total])
                 totals[total] = given[total]
