@@ -288,8 +288,8 @@ calls_another_report = FunctionType(
         (reports_nothing, r"^reports_nothing\(\) ended without a result; call report\({'x': "),
         (functools.partial(reports_nothing), r"^reports_nothing\(\) ended without a result; "),
         (lambda config: None, r"^<lambda>\(\) ended without a result; .* trainables .* return x$"),
-        (reports_to_others, "; what it tells wandb is not seen here$"),
-        (calls_another_report, "; the report that it calls is that of contextlib$"),
+        (reports_to_others, "; sweep does not see what it logs to wandb$"),
+        (calls_another_report, r"; it calls the report\(\) of contextlib instead$"),
     ],
 )
 def test_a_function_without_a_result_is_told_how_to_report(function: Any, words: str) -> None:
@@ -671,6 +671,6 @@ def test_a_restored_function_that_does_not_ask_for_its_checkpoint_is_refused(
     again.stop()
     said = str(caught.value)
     assert said.startswith(
-        f"{function.__name__}() continues from a checkpoint and did not ask for it"
+        f"{function.__name__}() continues from a checkpoint but has not called get_checkpoint()"
     )
     assert '`start = get_checkpoint()` and `first = 0 if start is None else start["i"] + 1`' in said

@@ -72,10 +72,10 @@ class BC(Trainer):
         super().validate_config(settings)
         if not settings.offline.only_reads:
             problem = (
-                f"bc learns from files alone, and would imitate what it samples itself, but input "
-                f"is {in_yaml(settings.offline.input)}"
+                "bc learns only from files, because it would otherwise imitate its own "
+                f"actions, but input is {in_yaml(settings.offline.input)}"
             )
-            hint = "set it to the files, without sampler (docs/offline.md)"
+            hint = "set input to the files, without sampler (docs/offline.md)"
             raise ConfigError("input", settings.offline.input, hint=hint, problem=problem)
         if settings.model.use_lstm:
             why = "it learns from single rows, not from sequences"

@@ -251,7 +251,7 @@ class DQN(Trainer):
                 "exploration_config",
                 settings.exploration_config,
                 hint=hint,
-                problem="has no effect with noisy: true, which explores in its place",
+                problem="has no effect with noisy: true, because noisy networks explore instead",
             )
         noise = settings.exploration_config.type == "ParameterNoise"
         if noise and (wait := settings.envs.remote_env_batch_wait_ms):

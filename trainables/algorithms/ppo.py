@@ -141,7 +141,7 @@ class PPO(ActorCriticTrainer):
                 "workers a share, as data_parallel does",
             )
         for key, schedule in settings.scheduled.items():
-            other, why = "data_parallel", "the loss of all workers stays as it began"
+            other, why = "data_parallel", "the workers would keep its first value"
             undo = "remove data_parallel"
             raise ConfigError.of_conflict(f"{key}_schedule", schedule, other, "constant", why, undo)
 

@@ -151,7 +151,9 @@ def digest_of(content: memoryview, source: object) -> str:
     """
     if len(content) < _PREFIX.size + _DIGEST_BYTES:
         _check_magic(content, source)
-        raise CorruptCheckpoint(source, f"cut off after {len(content)} bytes")
+        raise CorruptCheckpoint(
+            source, f"the file is cut off after {len(content)} bytes; use another checkpoint"
+        )
     return hashlib.sha256(content[:-_DIGEST_BYTES]).hexdigest()
 
 
@@ -166,7 +168,11 @@ def check_seal(content: memoryview, digest: str, source: object) -> None:
     """
     _check_magic(content, source)
     if digest != content[-_DIGEST_BYTES:].hex():
-        raise CorruptCheckpoint(source, "damaged or cut off: its bytes do not give its SHA-256")
+        raise CorruptCheckpoint(
+            source,
+            "the file is damaged or cut off, because its bytes do not match its SHA-256; use "
+            "another checkpoint",
+        )
 
 
 def header_of(content: memoryview, source: object) -> dict[str, Any]:
@@ -257,10 +263,15 @@ def _check_magic(content: memoryview, source: object) -> None:
     if magic == _MAGIC:
         return
     if magic[:4] == _MAGIC[:4] and len(magic) == len(_MAGIC) and magic[-1:] == b"\n":
-        raise WrongFormat(source, f"of format {magic[4]}; this program reads format {FORMAT}")
+        raise WrongFormat(
+            source,
+            f"the file has format {magic[4]}, but this version of sweep reads format {FORMAT}",
+        )
     if _MAGIC.startswith(magic):
-        raise CorruptCheckpoint(source, f"cut off after {len(magic)} bytes")
-    raise WrongFormat(source, "not a checkpoint: it does not begin with SWCK")
+        raise CorruptCheckpoint(
+            source, f"the file is cut off after {len(magic)} bytes; use another checkpoint"
+        )
+    raise WrongFormat(source, "this is not a checkpoint, because it does not begin with SWCK")
 
 
 def _check_versions(header: Mapping[str, Any], source: object) -> None:
@@ -270,9 +281,17 @@ def _check_versions(header: Mapping[str, Any], source: object) -> None:
     """
     written, needed = header.get("format"), header.get("min_reader")
     if not (type(written) is int and type(needed) is int and 1 <= needed <= written):
-        raise WrongFormat(source, f"its format is {written!r}, for readers from {needed!r}")
+        raise WrongFormat(
+            source,
+            f"the file has format {written!r} and needs a reader of format {needed!r}, which "
+            "cannot be",
+        )
     if needed > FORMAT:
-        raise WrongFormat(source, f"for readers of format {needed}; this program reads {FORMAT}")
+        raise WrongFormat(
+            source,
+            f"the file needs a reader of format {needed}, but this version of sweep reads format "
+            f"{FORMAT}; use a newer version",
+        )
 
 
 def _sections(

@@ -253,7 +253,7 @@ def _as_checkpoint_errors(path: Path) -> Iterator[None]:
     except (CheckpointError, SigningError):
         raise
     except disk.NotRegular as error:
-        reason = "a link, folder, pipe or device where a file is expected"
+        reason = "this is a link, folder, pipe or device, not a file"
         raise CorruptCheckpoint(path, reason) from error
     except OSError as error:
         if error.errno in _NOT_THERE:
@@ -295,10 +295,12 @@ def _content(path: Path) -> bytearray:
     try:
         with disk.open_regular_file(path) as (file, size):
             if size > MAX_FILE_BYTES:
-                raise CorruptCheckpoint(path, f"{size} bytes; at most {MAX_FILE_BYTES} are allowed")
+                raise CorruptCheckpoint(
+                    path, f"the file has {size} bytes, but at most {MAX_FILE_BYTES} are allowed"
+                )
             content = bytearray(size)
             if not disk.fill(file, memoryview(content)):
-                raise CorruptCheckpoint(path, "cut off while it was read")
+                raise CorruptCheckpoint(path, "the file became shorter while it was read")
             return content
     except ValueError as error:  # NUL, or half of a surrogate pair
         raise MissingCheckpoint(path, "no file can have such a name") from error

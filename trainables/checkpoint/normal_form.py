@@ -84,7 +84,7 @@ class Normaliser:
         self.values += values
         if depth >= MAX_DEPTH:
             found = f"nesting deeper than {MAX_DEPTH} levels"
-            _refuse(path, found, "flatten it; it may contain itself")
+            _refuse(path, found, "flatten it, and check that it does not contain itself")
         if self.values > MAX_VALUES:
             found = f"more than {MAX_VALUES} values"
             _refuse(path, found, "hold long lists of numbers in numpy arrays")

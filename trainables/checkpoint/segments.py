@@ -156,7 +156,7 @@ def check_memory(sections: Iterable[Section], source: Path) -> None:
 
     length = sum(section["len"] for section in sections)
     if length > (free := psutil.virtual_memory().available):
-        needed = f"needs {length} bytes of memory for its arrays; {free} are free"
+        needed = f"needs {length} bytes of memory for its arrays, but only {free} are free"
         raise UnreadableCheckpoint(source, needed)
 
 

@@ -40,8 +40,8 @@ _MAY_RUN = (
 )
 _NO_KEY: Final = (
     "~/.config/sweep/key",
-    "there is none on this machine, and what may run code must be signed with it",
-    "copy yours there, readable by you alone",
+    "this machine has no such key, but checkpoints that may run code must be signed with it",
+    "copy your key there, and make it readable only by you",
 )
 
 
@@ -104,7 +104,7 @@ def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
         raise UntrustedCheckpoint(source, f"is not signed, and {_MAY_RUN}")
     unsigned = {key: value for key, value in header.items() if key != "mac"}
     if not hmac.compare_digest(_mac(trust.key, unsigned).encode(), mac.encode()):
-        whose = f"is signed by the key {printable(str(signer)[:16])}, yours is {trust.name}"
+        whose = f"is signed by the key {printable(str(signer)[:16])}, not by your key {trust.name}"
         raise UntrustedCheckpoint(source, f"{whose}; it {_MAY_RUN}")
 
 
@@ -143,7 +143,9 @@ def _trust_with(folder: Path, key: bytes) -> Trust:
     Raises SigningError if the key has a wrong length, or others can read the list.
     """
     if len(key) != KEY_BYTES:
-        raise SigningError(folder / "key", f"{len(key)} bytes, not {KEY_BYTES}", "remove it")
+        raise SigningError(
+            folder / "key", f"the key has {len(key)} bytes instead of {KEY_BYTES}", "remove it"
+        )
     listed = _read(folder / "trusted", MAX_LIST_BYTES) or b""
     return Trust(key, frozenset(_DIGEST.findall(listed.decode("ascii", "replace"))))
 
@@ -199,14 +201,20 @@ def _read(path: Path, limit: int) -> bytes | None:
             status = os.fstat(file)
             if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
                 remedy = f"chmod 600 {path}, if it is yours"
-                raise SigningError(path, "others own it or can read it", remedy)
+                raise SigningError(
+                    path, "it belongs to another user, or others can read it", remedy
+                )
             if size > limit:
-                raise SigningError(path, f"{size} bytes; at most {limit}", "remove it")
+                raise SigningError(
+                    path, f"the file has {size} bytes, but at most {limit} are allowed", "remove it"
+                )
             return os.read(file, size)
     except FileNotFoundError:
         return None
     except disk.NotRegular:
-        raise SigningError(path, "a link, folder, pipe or device", "remove it") from None
+        raise SigningError(
+            path, "it is a link, folder, pipe or device, not a file", "remove it"
+        ) from None
 
 
 def _new_key(folder: Path) -> bytes:

@@ -21,18 +21,21 @@ class Renamed:
     """Difference in meaning or values; empty if only the name differs."""
 
     def __str__(self) -> str:
-        text = f"its name is {self.new_name}"
-        return f"{text}: {self.note}" if self.note else text
+        text = f"use {self.new_name} instead"
+        return f"{text}; {self.note}" if self.note else text
 
 
 Entry = Renamed | str
 
-_TENSORFLOW = "it switches TensorFlow and everything here runs on torch; remove the key"
+_TENSORFLOW = "it is for TensorFlow, but this trainer uses torch; remove the key"
 _STOP = (
-    "it is not a setting of the trainer: call train() that many times, or write stop: in a "
-    "sweep's file"
+    "this is not a setting of the trainer; call train() that many times, or write stop: in "
+    "the spec of a sweep"
 )
-_CONTEXT = "it is not a setting: results and checkpoints are in the trial's folder"
+_CONTEXT = (
+    "this is not a setting, because results and checkpoints are stored in the trial's folder; "
+    "remove the key"
+)
 
 #: Keys of older versions of this trainer.
 OLDER: Mapping[str, Entry] = {
@@ -42,22 +45,27 @@ OLDER: Mapping[str, Entry] = {
     "pack_episodes": Renamed("batch_mode"),
     "num_envs": Renamed("num_envs_per_worker"),
     "lambda": Renamed("lambda_", "lambda is a reserved word of Python"),
-    "use_gae": "advantages are always generalised ones; lambda_: 1.0 gives plain returns",
+    "use_gae": "advantages are always estimated with GAE; for plain returns, set lambda_: 1.0",
     "env_name": Renamed("env"),
-    "policy_graphs": Renamed("multiagent", "policies in it"),
-    "gpu": Renamed("num_gpus", "write num_gpus: 0|1"),
-    "gpu_fraction": Renamed("num_gpus", "write num_gpus: <fraction>"),
+    "policy_graphs": Renamed("multiagent", "list the policies in multiagent.policies"),
+    "gpu": Renamed("num_gpus", "write num_gpus: 0 or num_gpus: 1"),
+    "gpu_fraction": Renamed("num_gpus", "write the fraction there, such as num_gpus: 0.5"),
     "use_gpu_for_workers": Renamed("num_gpus_per_worker", "write num_gpus_per_worker: 1"),
     "num_cpus": Renamed("num_cpus_for_driver"),
-    "resources": Renamed("num_cpus_for_driver", "and its neighbours, one key each"),
-    "compute_apply": "it is a method, and its name is learn_on_batch",
-    "import_policy_model_from_h5": "import_policy_weights(path) reads weights, as safetensors",
+    "resources": Renamed(
+        "num_cpus_for_driver", "write one key for each resource, such as num_cpus_per_worker"
+    ),
+    "compute_apply": "this is not a setting; call the method learn_on_batch",
+    "import_policy_model_from_h5": (
+        "this is not a setting; to read weights from a safetensors file, call "
+        "import_policy_weights(path)"
+    ),
     "as_remote": Renamed("num_workers", "the trainer itself starts that many child processes"),
     "eager": _TENSORFLOW,
     "eager_tracing": _TENSORFLOW,
     "no_eager_on_workers": _TENSORFLOW,
-    "framework": "everything here runs on torch; remove the key",
-    "use_pytorch": "everything here runs on torch; remove the key",
+    "framework": "this trainer always uses torch; remove the key",
+    "use_pytorch": "this trainer always uses torch; remove the key",
 }
 
 #: Keys of RLlib's newer API.
@@ -75,7 +83,7 @@ RLLIB: Mapping[str, Entry] = {
     "minibatch_size": Renamed("sgd_minibatch_size"),
     "num_epochs": Renamed("num_sgd_iter"),
     "lr_schedule_timesteps": Renamed("schedule_timesteps"),
-    "kl_target": Renamed("target_kl", "no further epoch beyond it"),
+    "kl_target": Renamed("target_kl", "no further epoch begins once it is exceeded"),
     "evaluation_duration": Renamed("evaluation_num_episodes"),
     "evaluation_num_env_runners": Renamed("evaluation_num_workers"),
     "recreate_failed_env_runners": Renamed("recreate_failed_workers"),
@@ -90,20 +98,24 @@ RLLIB: Mapping[str, Entry] = {
 
 #: Keys that all algorithms of Stable-Baselines3 share.
 STABLE_BASELINES_COMMON: Mapping[str, Entry] = {
-    "use_sde": Renamed("exploration_config", "type: StateDependentNoise in it"),
-    "sde_sample_freq": Renamed("exploration_config", "sample_freq in it"),
-    "log_std_init": Renamed("exploration_config", "log_std_init in it"),
-    "normalize": Renamed("observation_filter", "MeanStdFilter; normalize_rewards for rewards"),
-    "use_rms_prop": Renamed("optimizer", "name: rmsprop in it"),
-    "rms_prop_eps": Renamed("optimizer", "eps in it"),
-    "env_wrapper": Renamed("env", "package.module:function that makes it wrapped"),
+    "use_sde": Renamed("exploration_config", "set exploration_config.type to StateDependentNoise"),
+    "sde_sample_freq": Renamed("exploration_config", "set exploration_config.sample_freq"),
+    "log_std_init": Renamed("exploration_config", "set exploration_config.log_std_init"),
+    "normalize": Renamed(
+        "observation_filter", "set it to MeanStdFilter, and normalize_rewards for rewards"
+    ),
+    "use_rms_prop": Renamed("optimizer", "set optimizer.name to rmsprop"),
+    "rms_prop_eps": Renamed("optimizer", "set optimizer.eps"),
+    "env_wrapper": Renamed(
+        "env", "name a function that returns the wrapped environment, as package.module:function"
+    ),
     "frame_stack": Renamed("model.framestack"),
 }
 
 #: Keys of Stable-Baselines3.
 STABLE_BASELINES: Mapping[str, Entry] = {
     "n_steps": Renamed("rollout_fragment_length"),
-    "batch_size": Renamed("sgd_minibatch_size", "rows of a minibatch"),
+    "batch_size": Renamed("sgd_minibatch_size", "it is the number of rows of a minibatch"),
     "n_epochs": Renamed("num_sgd_iter"),
     "clip_range": Renamed("clip_param"),
     "clip_range_vf": Renamed("vf_clip_param"),
@@ -115,7 +127,7 @@ STABLE_BASELINES: Mapping[str, Entry] = {
     "n_envs": Renamed("num_envs_per_worker"),
     **STABLE_BASELINES_COMMON,
     "normalize_advantage": Renamed("normalize_advantages"),
-    "policy_kwargs": Renamed("model", "hidden and activation in it"),
+    "policy_kwargs": Renamed("model", "set model.hidden and model.activation"),
     "net_arch": Renamed("model.hidden"),
     "activation_fn": Renamed("model.activation"),
     "use_lstm": Renamed("model.use_lstm"),
@@ -125,63 +137,82 @@ STABLE_BASELINES: Mapping[str, Entry] = {
     "optimizer_kwargs": Renamed("optimizer"),
     "env_kwargs": Renamed("env_config"),
     "stats_window_size": Renamed("metrics_smoothing_episodes"),
-    "eval_freq": Renamed("evaluation_interval", "counted in iterations"),
+    "eval_freq": Renamed("evaluation_interval", "it counts iterations"),
     "n_eval_episodes": Renamed("evaluation_num_episodes"),
     "norm_obs": Renamed("observation_filter", "MeanStdFilter"),
     "norm_reward": Renamed("normalize_rewards"),
     "n_timesteps": _STOP,
     "total_timesteps": _STOP,
     "tensorboard_log": _CONTEXT,
-    "device": Renamed("num_gpus", "0: the CPU, 1: a GPU"),
+    "device": Renamed("num_gpus", "0 is the CPU, 1 a GPU"),
     "policy": Renamed("model", "the policy follows from the environment's spaces"),
-    "verbose": "results are returned by train() and shown by sweep run; remove the key",
+    "verbose": "train() returns the results and sweep run shows them; remove the key",
 }
 
 #: Keys of Stable-Baselines3's DQN, SAC and TD3 that mean something else in its PPO and A2C.
 OFF_POLICY: Mapping[str, Entry] = {
-    "batch_size": Renamed("replay_batch_size", "transitions that one update learns from"),
+    "batch_size": Renamed(
+        "replay_batch_size", "it is the number of transitions that one update learns from"
+    ),
     "gradient_steps": Renamed("updates_per_step"),
-    "train_freq": Renamed("rollout_fragment_length", "steps between two rounds of updates"),
+    "train_freq": Renamed(
+        "rollout_fragment_length", "it is the number of steps between two rounds of updates"
+    ),
     "target_update_interval": Renamed(
-        "target_network_update_freq", "environment steps; with tau: null they are copied"
+        "target_network_update_freq",
+        "it counts environment steps; to copy the networks, set tau to null",
     ),
     "ent_coef": Renamed(
-        "initial_alpha", "the temperature at first; learn_alpha: false keeps it, as a number does"
+        "initial_alpha",
+        "it is the initial temperature; to keep it constant, set learn_alpha to false",
     ),
     "action_noise": Renamed(
-        "exploration_config", "type: GaussianNoise or OrnsteinUhlenbeckNoise, and stddev, in it"
+        "exploration_config",
+        "set exploration_config.type to GaussianNoise or OrnsteinUhlenbeckNoise, and its stddev",
     ),
     "noise_type": Renamed(
-        "exploration_config", "type: GaussianNoise or OrnsteinUhlenbeckNoise in it"
+        "exploration_config",
+        "set exploration_config.type to GaussianNoise or OrnsteinUhlenbeckNoise",
     ),
-    "noise_std": Renamed("exploration_config", "stddev in it"),
+    "noise_std": Renamed("exploration_config", "set exploration_config.stddev"),
     "exploration_fraction": Renamed(
-        "exploration_config", "epsilon_timesteps in it, in environment steps"
+        "exploration_config",
+        "set exploration_config.epsilon_timesteps, which counts environment steps",
     ),
-    "exploration_initial_eps": Renamed("exploration_config", "initial_epsilon in it"),
-    "exploration_final_eps": Renamed("exploration_config", "final_epsilon in it"),
+    "exploration_initial_eps": Renamed(
+        "exploration_config", "set exploration_config.initial_epsilon"
+    ),
+    "exploration_final_eps": Renamed("exploration_config", "set exploration_config.final_epsilon"),
     "target_policy_noise": Renamed("target_noise"),
     "n_steps": Renamed("n_step"),
-    "replay_buffer_class": Renamed("prioritized_replay", "true or false"),
-    "replay_buffer_kwargs": Renamed("prioritized_replay", "and its neighbours, one key each"),
-    "optimize_memory_usage": "nothing is stored twice; remove the key",
+    "replay_buffer_class": Renamed("prioritized_replay", "set it to true or false"),
+    "replay_buffer_kwargs": Renamed(
+        "prioritized_replay", "write one key for each argument, such as prioritized_replay_alpha"
+    ),
+    "optimize_memory_usage": "no observation is stored twice; remove the key",
 }
 
 #: Keys of CleanRL.
 CLEANRL: Mapping[str, Entry] = {
     "env_id": Renamed("env"),
     "num_steps": Renamed("rollout_fragment_length"),
-    "num_minibatches": Renamed("sgd_minibatch_size", "rows of one: the batch / num_minibatches"),
+    "num_minibatches": Renamed(
+        "sgd_minibatch_size",
+        "it is the number of rows of one minibatch, which is the batch size divided by "
+        "num_minibatches",
+    ),
     "update_epochs": Renamed("num_sgd_iter"),
     "clip_coef": Renamed("clip_param"),
-    "clip_vloss": Renamed("vf_clip_param", "a bound rather than a switch"),
+    "clip_vloss": Renamed("vf_clip_param", "it is a bound, not a switch"),
     "anneal_lr": Renamed("lr_schedule", "linear"),
     "norm_adv": Renamed("normalize_advantages"),
-    "torch_deterministic": "training is exact on the CPU; remove the key",
-    "cuda": Renamed("num_gpus", "0: the CPU, 1: a GPU"),
-    "track": "it is not a setting of the trainer: write trackers: [mlflow] in a sweep's file",
+    "torch_deterministic": "training is always exact on the CPU; remove the key",
+    "cuda": Renamed("num_gpus", "0 is the CPU, 1 a GPU"),
+    "track": (
+        "this is not a setting of the trainer; write trackers: [mlflow] in the spec of a sweep"
+    ),
     "capture_video": Renamed("record_env"),
-    "save_model": "it is not a setting: save() and export_model() are methods",
+    "save_model": "this is not a setting; call the method save() or export_model()",
     "exp_name": _CONTEXT,
 }
 
@@ -194,9 +225,11 @@ NESTED: Mapping[str, Entry] = {
     "model.lstm_hidden_size": Renamed("model.lstm_cell_size"),
     "optimizer.epsilon": Renamed("optimizer.eps"),
     "optimizer.adam_epsilon": Renamed("optimizer.eps"),
-    "optimizer.lr": Renamed("lr", "it is not part of optimizer, since schedules change it"),
+    "optimizer.lr": Renamed(
+        "lr", "the learning rate is not part of optimizer, because schedules change it"
+    ),
     "optimizer.type": Renamed("optimizer.name"),
-    "multiagent.policy_graphs": "its name is multiagent.policies",
+    "multiagent.policy_graphs": "use multiagent.policies instead",
 }
 
 #: All tables. If several know a name, the first one wins whose key the trainer has today.
@@ -252,7 +285,7 @@ def nearest_results(name: str, results: Collection[str]) -> list[str]:
 
 
 VALUES: Mapping[tuple[str, str], str] = {
-    ("batch_mode", "pack_episodes"): "its name is truncate_episodes",
+    ("batch_mode", "pack_episodes"): "use truncate_episodes instead",
 }
 """(dotted setting, value of other trainers or older versions) → advice for the error message."""
 

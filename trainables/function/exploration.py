@@ -148,8 +148,8 @@ class _Explorer(Trial):
         ):
             self._refuse(
                 f"{self._name} chooses {shorten(suggestion.name)} among values such as "
-                f"{shorten(strange[0])}, but a setting is a number, text, true, false, none or a "
-                f"list of those; choose among their names"
+                f"{shorten(strange[0])}, but a setting is a number, text, true, false, none "
+                "or a list of those; let it choose among the names of these values"
             )
         if suggestion.kind != "choice":
             is_empty = suggestion.options[0] > suggestion.options[1]

@@ -212,12 +212,11 @@ class FunctionThread:
         """Raise TrainableError if the function was restored, but never called `get_checkpoint`."""
         if self._is_checkpoint_unread:
             raise TrainableError(
-                f"{name_of(self._function)}() continues from a checkpoint and did not ask for it, "
-                f"so it trains from the beginning and its iterations are numbered wrongly; begin "
-                f"it with two lines: "
-                f"`start = get_checkpoint()` and "
-                f'`first = 0 if start is None else start["i"] + 1`, where report(..., '
-                f'checkpoint={{"i": i, ...}}) saved that'
+                f"{name_of(self._function)}() continues from a checkpoint but has not called "
+                "get_checkpoint(), so it trains from the beginning and its iterations are "
+                "numbered wrongly; begin it with two lines: `start = get_checkpoint()` and "
+                '`first = 0 if start is None else start["i"] + 1`, where report(..., '
+                'checkpoint={"i": i, ...}) saved that'
             )
 
 
@@ -255,7 +254,7 @@ def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
                 "checkpoint", problem, "give the folder that contains it, with all files"
             )
         if not folder.is_dir():
-            problem = f"{shorten(str(checkpoint))}, no folder,"
+            problem = f"{shorten(str(checkpoint))}, which is not a folder,"
             raise StateError("checkpoint", problem, "give a folder")
         files = read_files(folder, "checkpoint")
         if not files:
@@ -382,16 +381,16 @@ _OTHER_TRACKERS = frozenset(
 
 def _no_result_message(function: TrainingFunction, metric: str) -> str:
     """Return the error message for a function that ended without a result for the `metric`."""
-    remedy = f"call report({{{metric!r}: ...}}) of trainables in it, or return {metric}"
+    remedy = f"call report({{{metric!r}: ...}}) from trainables in it, or return {metric}"
     its, names = innermost(function), set[str]()
     if isinstance(its, FunctionType):
         names = {name.partition(".")[0] for name in names_in(its)}
         values = {name: its.__globals__[name] for name in names if name in its.__globals__}
         names |= {module_of(value).partition(".")[0] for value in values.values()}
         if values.get("report", report) is not report:
-            remedy += f"; the report that it calls is that of {module_of(values['report'])}"
+            remedy += f"; it calls the report() of {module_of(values['report'])} instead"
     if told := sorted(names & _OTHER_TRACKERS):
-        remedy += f"; what it tells {' and '.join(told)} is not seen here"
+        remedy += f"; sweep does not see what it logs to {' and '.join(told)}"
     return f"{name_of(function)}() ended without a result; {remedy}"
 
 

@@ -207,8 +207,8 @@ class Graphs:
         The gradients of the policy's parameters are set to None.
         """
         logger.warning(
-            "graphs: %s cannot be captured (%s: %s); its kernels are launched one by one; graphs: "
-            "off leaves out this attempt",
+            "graphs: %s cannot be captured (%s: %s), so its kernels are launched one by one; set "
+            "graphs to off to skip this attempt",
             *(self._what, type(error).__name__, str(error).partition("\n")[0]),
         )
         self._failed = True

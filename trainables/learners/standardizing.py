@@ -53,8 +53,7 @@ def moments(column: NDArray[Any], reduce: Reduce | None = None) -> Moments:
         (variance,), _ = means(np.square(wide - mean), reduce)
     if count == 1:
         logger.warning(
-            "one row to learn from in this iteration: its advantage is not normalised, since one "
-            "number has no deviation"
+            "this iteration has only one row to learn from, so its advantage is not normalised"
         )
         return Moments(0.0, 1.0)
     return Moments(float(mean), math.sqrt(variance))

@@ -350,10 +350,10 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping
     _check_arguments(config)
     why = "a learner uses the files' values as they are"
     only: dict[str, tuple[Any, str]] = {
-        "connectors": ((), f"{why}, and what connectors carry is not in them"),
-        "model.lstm_use_prev_action": (False, f"{why}, and it has no previous actions"),
-        "model.lstm_use_prev_reward": (False, f"{why}, and it has no previous rewards"),
-        "action_mask": (None, f"{why}, and files hold no masks"),
+        "connectors": ((), f"{why}, which do not contain what connectors carry"),
+        "model.lstm_use_prev_action": (False, f"{why}, which do not contain previous actions"),
+        "model.lstm_use_prev_reward": (False, f"{why}, which do not contain previous rewards"),
+        "action_mask": (None, f"{why}, which do not contain masks"),
         "data_parallel": (False, "files are read and written by the trainer's own process"),
         "fake_sampler": (False, "the same batch would be returned forever"),
     }

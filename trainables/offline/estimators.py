@@ -237,10 +237,17 @@ def read_episodes(reader: InputReader, limit: int, policy: str | None = None) ->
     read = islice(each_once(reader), MOST_BATCHES)
     for batch in read if policy is None else _select_policy(read, policy):
         if "action_logp" not in batch or "terminateds" not in batch or "rewards" not in batch:
-            logger.warning("input_evaluation: action_logp, terminateds or rewards are missing")
+            logger.warning(
+                "input_evaluation: there are no estimates, because action_logp, terminateds or "
+                "rewards are missing"
+            )
             return None
         if "new_obs" not in batch:
-            logger.warning("input_evaluation: there is no column new_obs; %s", REMEDY)
+            logger.warning(
+                "input_evaluation: there are no estimates, because the column new_obs is "
+                "missing; %s",
+                REMEDY,
+            )
             return None
         episodes += joining.add(batch)
         if len(episodes) >= limit:
@@ -304,8 +311,9 @@ def _pad_episodes(episodes: list[Columns]) -> Episodes | None:
     """
     if not episodes:
         logger.warning(
-            "input_evaluation: no episode is whole from its t of 0 to its end; where it is cut off "
-            "its last row counts if the file has new_obs"
+            "input_evaluation: there are no estimates, because no episode is complete, from "
+            "t = 0 to its end; the last row of an episode that was cut off counts only if "
+            "the file has new_obs"
         )
         return None
     lengths = np.array([len(one["obs"]) for one in episodes])
@@ -379,7 +387,7 @@ class Estimates:
             given = self._terms(name, policy, self.episodes)
             found = estimate(given, stream) if given else None
             if found is not None and not np.isfinite(found).all():
-                self._warn(f"{name} is left out: it is {found.value:g}, which is not an estimate")
+                self._warn(f"{name} is left out, because its value is {found.value:g}")
             elif found is not None:
                 result |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
         return result
@@ -400,9 +408,9 @@ class Estimates:
         log_ratios = episodes.arrange_by_episode(own - episodes.logp[episodes.valid])
         if (count := count_bounded(name, log_ratios)) > 0:
             self._warn(
-                f"{name} counts the ratios of {count} of {len(episodes)} episodes as "
-                f"e^{HIGHEST:g}, as they are higher: the policy is too far from the one that "
-                "played them; look at wis"
+                f"{name} limits the ratios of {count} of {len(episodes)} episodes to "
+                f"e^{HIGHEST:g}, because the policy differs too much from the one that "
+                "played them; use wis instead"
             )
         if name != "dr":
             return terms(name, episodes.rewards, log_ratios, self._gamma)

@@ -54,7 +54,7 @@ def find_set(place: str, source: str) -> Path | None:
         folder = folder_of(place, source) / "data"
         if not (folder / METADATA).is_file():
             problem = f"there is no data set in {folder.parent}"
-            hint = f"`minari download {source.removeprefix(MINARI)}` downloads a published one"
+            hint = f"download a published one with `minari download {source.removeprefix(MINARI)}`"
             raise ConfigError(place, source, hint=hint, problem=problem)
     if folder is not None:
         require_package("minari", place, source)
@@ -169,7 +169,7 @@ class MinariReader(FilesReader):
                 self._open = path, MinariStorage.read(path), said["total_episodes"]
             except (*BROKEN, ImportError) as error:
                 raise StoredDataError(
-                    path, f"not a Minari data set ({first_line(error)})"
+                    path, f"this is not a Minari data set ({first_line(error)})"
                 ) from None
         return self._open[1:]
 
@@ -183,22 +183,24 @@ def read_metadata(path: Path) -> dict[str, Any]:
     file = path / METADATA
     try:
         if file.stat().st_size > MOST_METADATA:
-            raise StoredDataError(file, f"more than {MOST_METADATA} bytes")
+            raise StoredDataError(file, f"the file has more than {MOST_METADATA} bytes")
         description = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise StoredDataError(
-            file, f"not the description of a data set ({first_line(error)})"
+            file, f"this is not the description of a data set ({first_line(error)})"
         ) from None
     if not isinstance(description, dict) or description.get("data_format") not in (
         "arrow",
         "parquet",
         "hdf5",
     ):
-        raise StoredDataError(file, "not the description of a data set: its data_format is unknown")
+        raise StoredDataError(
+            file, "this is not the description of a data set, because its data_format is unknown"
+        )
     for key in ("observation_space", "action_space"):
         if not isinstance(description.get(key), str):
-            hint = "without it the environment that the file names would be made, which runs code"
-            raise StoredDataError(file, f"no {key}", hint)
+            hint = "without it, the environment that the file names would be made, which runs code"
+            raise StoredDataError(file, f"the key {key} is missing", hint)
     if type(description.get("total_episodes")) is not int or description["total_episodes"] < 1:
         raise StoredDataError(file, "total_episodes is missing or less than 1")
     if description["data_format"] == "hdf5":
@@ -212,7 +214,11 @@ def _check_hdf5(path: Path) -> None:
     Also if it is no such file, is nested too deeply, or h5py is not installed.
     """
     if importlib.util.find_spec("h5py") is None:
-        raise StoredDataError(path, "an HDF5 file, which needs h5py", "pip install h5py")
+        raise StoredDataError(
+            path,
+            "this is an HDF5 file, for which h5py is not installed",
+            "install it: pip install h5py",
+        )
     import h5py
 
     def check(group: Any, depth: int) -> None:
@@ -235,7 +241,7 @@ def _check_hdf5(path: Path) -> None:
         with h5py.File(path, "r") as file:
             check(file, 0)
     except BROKEN as error:
-        raise StoredDataError(path, f"not an HDF5 file ({first_line(error)})") from None
+        raise StoredDataError(path, f"this is not an HDF5 file ({first_line(error)})") from None
 
 
 #: Maximum depth of nested groups of an episode.

@@ -127,12 +127,13 @@ class Rows:
         columns = dict(read)
         if missing := sorted({"obs", "actions"} - columns.keys()):
             raise NotABatch(
-                f"no column {missing[0]}; it has {', '.join(sorted(columns)) or 'none'}"
+                f"the column {missing[0]} is missing; the columns are "
+                f"{', '.join(sorted(columns)) or 'none'}"
             )
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1 or not lengths["obs"]:
             raise NotABatch(
-                f"columns of {lengths} rows; all columns must have the same number, not 0"
+                f"the columns must all have the same number of rows, not 0, but they have {lengths}"
             )
         if "dones" in columns:
             columns.setdefault("terminateds", columns.pop("dones"))
@@ -213,7 +214,7 @@ class RowsByPolicy:
             NotABatch: an unknown policy, or anything else than a batch.
         """
         if not isinstance(value, Mapping):
-            raise NotABatch(f"a {type(value).__name__}, where an object with columns is expected")
+            raise NotABatch(f"this is a {type(value).__name__}, not an object with columns")
         kind, by_policy = value.get("type", "MultiAgentBatch"), value.get("policy_batches")
         if kind != "MultiAgentBatch":
             hint = "there are several policies"
@@ -260,7 +261,7 @@ def _select_columns(value: Any) -> list[tuple[str, Any]]:
     the object is not a batch of one agent, or has an unknown column.
     """
     if not isinstance(value, dict):
-        raise NotABatch(f"a {type(value).__name__}, where an object with columns is expected")
+        raise NotABatch(f"this is a {type(value).__name__}, not an object with columns")
     kind = value.get("type")
     if kind == "MultiAgentBatch":
         policies = value.get("policy_batches")
@@ -324,7 +325,7 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
     if len(wrong := np.flatnonzero(~np.isfinite(columns["action_logp"]))):
         found = f"column {given} holds {columns[given][wrong[0]]} in row {wrong[0]}"
         remedy = "leave the column out if the probabilities of the actions are unknown"
-        raise NotABatch(f"{found}, as no action can have it that was taken; {remedy}")
+        raise NotABatch(f"{found}, which an action that was taken cannot have; {remedy}")
 
 
 def find_files(place: str, paths: str | Sequence[str]) -> list[Path]:
@@ -417,12 +418,14 @@ class FilesReader(InputReader):
             StoredDataError: there is something else than a batch, or no file has a batch with a
                 row.
         """
-        problem = f"no batch in any of {len(self._files)} file(s)"
+        problem = f"there is no batch in any of {len(self._files)} file(s)"
         for _ in range(len(self._files) + 1):
             while (batch := self._take_from_current()) is not None:
                 if has_rows(batch):
                     return batch
-                problem = f"no batch with a row in any of {len(self._files)} file(s): {NO_ROW}"
+                problem = (
+                    f"there is no batch with a row in any of {len(self._files)} file(s): {NO_ROW}"
+                )
             self._at = (self._at + 1) % len(self._files)
             self._offset = self._line = 0
             self.passes += self._at == 0
@@ -461,11 +464,15 @@ class FilesReader(InputReader):
         for path in self._files:
             if not path.exists():
                 raise StoredDataError(
-                    path, "the checkpoint reads it, and it is gone", "put it back"
+                    path,
+                    "the checkpoint continues in this file, but the file is missing",
+                    "restore the file",
                 )
         path = self._files[self._at]
         if self.size(path) < self._offset:
-            found = f"shorter than the {self._offset} {self.unit} that were read of it"
+            found = (
+                f"the file is shorter than the {self._offset} {self.unit} that were read from it"
+            )
             raise StoredDataError(path, found, "restore the file as it was then")
 
 
@@ -514,7 +521,7 @@ class JsonReader(FilesReader):
         self._offset += len(line)
         self._line += bool(line)
         if len(line) > MAX_LINE:
-            found = f"a line of more than {MAX_LINE} bytes"
+            found = f"this line has more than {MAX_LINE} bytes"
             raise StoredDataError(path, found, "write shorter fragments", self._line)
         return line
 

@@ -65,7 +65,7 @@ class OwnReader(InputReader):
                     return batch
         except NotABatch as error:
             raise StoredDataError(self._path, str(error)) from None
-        found = f"{MOST_WITHOUT_ROWS} batches without a row, one after the other: {NO_ROW}"
+        found = f"{MOST_WITHOUT_ROWS} consecutive batches have no row: {NO_ROW}"
         raise StoredDataError(self._path, found)
 
 
@@ -105,7 +105,7 @@ def files_reader(place: str, paths: str | Sequence[str], rows: Rows | RowsByPoli
     if isinstance(rows, Rows) and files[0].suffix == PARQUET:
         return ParquetReader(files, rows)
     if minari_set or files[0].suffix == PARQUET:
-        problem = "with several policies only files of JSON can be read, and these are others"
+        problem = "with several policies, only JSON files can be read, and these are not"
         hint = "write the experience as JSON, or train one policy"
         raise ConfigError(place, paths, hint=hint, problem=problem)
     return JsonReader(files, rows)

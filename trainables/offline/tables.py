@@ -62,12 +62,12 @@ class ParquetReader(FilesReader):
         self._offset += 1
         self._line += 1
         if (size := file.metadata.row_group(group).total_byte_size) > MAX_BYTES:
-            raise NotABatch(f"a row group of {size} bytes; at most {MAX_BYTES} are read")
+            raise NotABatch(f"the row group has {size} bytes, but at most {MAX_BYTES} are read")
         names = file.schema_arrow.names
         try:
             table = file.read_row_group(group, [name for name in names if name in READABLE])
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-            raise NotABatch(f"a row group that cannot be read ({first_line(error)})") from None
+            raise NotABatch(f"the row group cannot be read ({first_line(error)})") from None
         read = {name: numeric_column(name, table.column(name)) for name in table.column_names}
         return self._rows.checked({name: read.get(name, ()) for name in names})
 
@@ -88,7 +88,7 @@ class ParquetReader(FilesReader):
                 self._open = path, pq.ParquetFile(path, page_checksum_verification=True)
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise StoredDataError(
-                    path, f"not a complete Parquet file ({first_line(error)})"
+                    path, f"this is not a complete Parquet file ({first_line(error)})"
                 ) from None
         return self._open[1]
 

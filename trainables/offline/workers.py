@@ -378,9 +378,13 @@ def fragment_of(
     there = set.intersection(*(set(one) for one in batches))
     for name in ("rewards", "terminateds"):
         if name not in there:
-            raise StoredDataError(source, f"no column {name}, from which the policy learns")
+            raise StoredDataError(
+                source, f"the column {name} is missing, from which the policy learns"
+            )
     if learnt.looks_ahead and "new_obs" not in there:
-        raise StoredDataError(source, "no column new_obs, from which the policy learns", REMEDY)
+        raise StoredDataError(
+            source, "the column new_obs is missing, from which the policy learns", REMEDY
+        )
     batches = [with_numbers(one) for one in batches]
     columns = {
         own: np.concatenate([one[name] for one in batches])[:, None]

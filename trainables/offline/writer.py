@@ -155,7 +155,9 @@ class JsonWriter(OutputWriter):
             disk.write_all(self._file, line)
         except (OSError, disk.NotRegular) as error:
             self._close()
-            remedy = "make room or set output to another folder, and resume: nothing is lost"
+            remedy = (
+                "free some space, or set output to another folder, then resume; nothing is lost"
+            )
             raise StoredDataError(self._path, f"cannot be written ({error})", remedy) from error
         self._bytes += len(line)
         self._last = len(line), zlib.crc32(line)
@@ -281,8 +283,10 @@ class JsonWriter(OutputWriter):
         disk.make_folder(folder, "output-")
         begun = self._existing_files()
         if begun and self._must_be_empty:
-            remedy = "move them, or set output to another folder"
-            raise StoredDataError(folder, "holds the experience of another run", remedy)
+            remedy = "move its files away, or set output to another folder"
+            raise StoredDataError(
+                folder, "this folder contains the experience of another run", remedy
+            )
         self._must_be_empty = self._is_new = False
         for path in (path for path, place in begun.items() if place > self._place):
             path.unlink()

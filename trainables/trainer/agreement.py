@@ -91,7 +91,10 @@ def check(checkpoint: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     was = checkpoint["collected"]
     for key in FILTERING:
         if key in was and _filter_family(was[key]) != _filter_family(present[key]):
-            why = "the policy has learnt with that one, and would choose other actions"
+            why = (
+                "the policy was trained with that filter and would choose other actions with "
+                "another"
+            )
             raise ConfigError.of_checkpoint(key, present[key], was[key], why)
     if checkpoint["workers"]:  # the trainer of one of several policies has no workers
         why = "each worker continues where it was"

@@ -145,7 +145,7 @@ def read_policy(path: str, name: str) -> Trained:
         except Exception as error:
             raise CheckpointError(source, f"it is not a safetensors file: {error}") from error
         if FILTERED in weights:
-            why = "its filter can play and not learn; name a checkpoint, which holds all of it"
+            why = "the filter in this file can play but not learn; name a checkpoint instead"
             raise CheckpointError(source, why)
         return Trained(weights)
     members = _members_of(file.read(source).state, name)

@@ -134,7 +134,7 @@ def test_a_restored_trial_is_the_uninterrupted_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"input": "sampler"}, "input: bc learns from files alone, .* but input is sampler"),
+        ({"input": "sampler"}, "input: bc learns only from files, .* but input is sampler"),
         (
             {"model": {"use_lstm": True}},
             r"model\.use_lstm: true cannot be used with bc, .*; set it to false",

@@ -469,7 +469,7 @@ def test_a_bad_file_with_a_right_digest_is_refused(content: bytes, tmp_path: Pat
 def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     path = tmp_path / "best.swck"
     path.write_bytes(crafted(format=3, min_reader=2))
-    with pytest.raises(WrongFormat, match="of format 2; this program reads 1"):
+    with pytest.raises(WrongFormat, match="format 2, but this version of sweep reads format 1"):
         read(path)
 
 

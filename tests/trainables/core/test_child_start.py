@@ -95,7 +95,8 @@ def test_workers_are_started_although_few_files_may_be_open_at_first() -> None:
 def test_one_worker_more_than_files_may_be_open_for_is_refused_in_one_line() -> None:
     last = limited(24, 24).stderr.splitlines()[-1]
     assert last.startswith("OSError: [Errno 24] ")
+    assert "] this process may have 24 files open and has " in last
     assert last.endswith(
-        "of the 24 files that this process may have open are, and one more worker "
-        f"takes {worker.FILES}: start fewer, or raise `ulimit -n`"
+        f", but one more worker needs {worker.FILES}; start fewer workers, or raise the limit "
+        "with `ulimit -n`"
     )

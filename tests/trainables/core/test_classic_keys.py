@@ -314,7 +314,7 @@ def test_T4_the_config_is_never_changed_and_says_what_to_do_instead() -> None:
     config["input_evaluation"].append("pdis")
     assert config["input_evaluation"] == ["is", "wis"]
     assert config["lr"] == 1e-3
-    with pytest.raises(KeyError, match="its name is rollout_fragment_length"):
+    with pytest.raises(KeyError, match="use rollout_fragment_length instead"):
         config["sample_batch_size"]
     with pytest.raises(AttributeError, match="did you mean 'gamma'"):
         _ = config.gama

@@ -25,7 +25,7 @@ HERE = "tests.support.environments"
         ({"gamma": 1.5}, "gamma", ["1.5", "less than or equal to 1"]),
         ({"num_sgd_iter": 2.5}, "num_sgd_iter", ["2.5", "integer"]),
         ({"lr_schedule": "cosine"}, "lr_schedule", ["'constant' or 'linear'"]),
-        ({"batch_mode": "pack_episodes"}, "batch_mode", ["its name is truncate_episodes"]),
+        ({"batch_mode": "pack_episodes"}, "batch_mode", ["use truncate_episodes instead"]),
         ({"observation_filter": 3}, "observation_filter", ["'NoFilter', 'MeanStdFilter'"]),
         ({"env": "CartPole-v9"}, "env", ["did you mean 'CartPole-v1'"]),
         ({"env": 5}, "env", ["a registered id"]),

@@ -68,7 +68,7 @@ def test_T24_every_old_name_is_answered_with_a_key_that_exists(place: str) -> No
 def test_a_word_leads_to_the_key_that_the_trainer_has(
     trainer: type[Trainer], key: str, today: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"its name is {today}(:|$)"):
+    with pytest.raises(ConfigError, match=f"use {today} instead(;|$)"):
         trainer.check_config({"env": "CartPole-v1", key: 1})
     assert today in known_keys(trainer.config_class)
 
@@ -84,14 +84,14 @@ def test_a_word_without_a_counterpart_is_said_to_have_none(
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("gpu", "write num_gpus: 0|1"),
-        ("gpu_fraction", "write num_gpus: <fraction>"),
+        ("gpu", "write num_gpus: 0 or num_gpus: 1"),
+        ("gpu_fraction", "such as num_gpus: 0.5"),
         ("use_gpu_for_workers", "write num_gpus_per_worker: 1"),
         ("eager", "torch; remove the key"),
-        ("sample_batch_size", "its name is rollout_fragment_length"),
-        ("n_steps", "its name is rollout_fragment_length"),
-        ("clip_coef", "its name is clip_param"),
-        ("num_env_runners", "its name is num_workers"),
+        ("sample_batch_size", "use rollout_fragment_length instead"),
+        ("n_steps", "use rollout_fragment_length instead"),
+        ("clip_coef", "use clip_param instead"),
+        ("num_env_runners", "use num_workers instead"),
     ],
 )
 def test_T24_old_names_are_refused_with_todays(key: str, words: str) -> None:

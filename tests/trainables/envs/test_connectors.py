@@ -398,7 +398,7 @@ def test_what_cannot_be_is_refused_in_one_line(case: str) -> None:
 def test_images_and_squashed_actions_are_refused() -> None:
     image = {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "image"}}
     for previous in ("lstm_use_prev_action", "lstm_use_prev_reward"):
-        with pytest.raises(ConfigError, match=rf"^model\.{previous}.*pixels leave no room"):
+        with pytest.raises(ConfigError, match=rf"^model\.{previous}.*pixels cannot be combined"):
             make({**WORLD, **image, "model": {previous: True}})
     with pytest.raises(ConfigError, match=r"normalize_actions.*within the bounds already"):
         SAC({"env": "Pendulum-v1", "normalize_actions": True})

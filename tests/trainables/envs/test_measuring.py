@@ -68,7 +68,7 @@ def test_a_trainer_on_an_environment_that_hangs_says_in_which_call(env: str, cal
     with pytest.raises(ConfigError) as caught:
         make({"env": env, "env_config": how, "env_measure_timeout_s": HANGS_S})
     told = str(caught.value)
-    assert f"its {call}() has not within {HANGS_S:g} s (env_measure_timeout_s)" in told
+    assert f"its {call}() has not returned within {HANGS_S:g} s (env_measure_timeout_s)" in told
     assert "env_level: C measures nothing" in told
     assert ".py:" in told
     assert "\n" not in told
@@ -126,7 +126,7 @@ def test_one_that_cannot_travel_ends_the_process_with_a_word(when: int, call: st
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == watching.EXIT_CODE, done.stderr
-    assert f"its {call}() has not within {HANGS_S:g} s" in done.stderr
+    assert f"its {call}() has not returned within {HANGS_S:g} s" in done.stderr
     assert "it went on" not in done.stdout
 
 

@@ -124,7 +124,7 @@ def test_a_client_may_log_numbers_of_numpy_and_hears_at_once_what_cannot_be_sent
         client.log_returns(episode, np.float32(0.5), {"x": np.float32(2), "at": np.arange(2)})
         wrong: list[tuple[float, Any]] = [(np.nan, None), (1.0, {"at": object()})]
         for reward, info in [*wrong, (1.0, {(1, 2): 3})]:
-            with pytest.raises(EpisodeError, match="no data for JSON"):
+            with pytest.raises(EpisodeError, match="cannot be sent as JSON"):
                 client.log_returns(episode, reward, info)
         client.log_action(episode, [4, 5, 6], np.int64(1), logp=np.float32(-0.5))
         client.end_episode(episode, [7, 8, 9])
@@ -187,7 +187,7 @@ def test_back_pressure_says_later_and_the_client_comes_again() -> None:
             assert raw(server, logged)[0] == 200
         late = request(MOST_QUEUED + 1, "log_action", action=1)
         status, said = raw(server, late)
-        assert (status, said["error"].endswith("steps of it wait already")) == (429, True)
+        assert (status, "of its steps are waiting already; send" in said["error"]) == (429, True)
         assert raw(server, request(episode="another"))[0] == 429
         server.poll()
         assert raw(server, late)[0] == 200
@@ -339,13 +339,13 @@ def test_a_policy_that_clients_cannot_run_is_refused_to_them() -> None:
 @pytest.mark.parametrize(
     ("body", "headers", "status", "said"),
     [
-        (request(), {"Authorization": "Bearer wrong"}, 401, "wrong or no token"),
-        (request(), {"Authorization": ""}, 401, "wrong or no token"),
-        (request(), {"X-Sweep-Protocol": "2"}, 426, "protocol '2'; this server speaks 1"),
+        (request(), {"Authorization": "Bearer wrong"}, 401, "the token is wrong or missing"),
+        (request(), {"Authorization": ""}, 401, "the token is wrong or missing"),
+        (request(), {"X-Sweep-Protocol": "2"}, 426, "protocol '2' is not supported; expected 1"),
         (b"{", {}, 400, "not JSON"),
         (b"[" * 4000, {}, 400, "not JSON"),
         (b'{"client": "a", "client": "b"}', {}, 400, "a key occurs twice"),
-        (b"x" * 5000, {}, 413, "5000 bytes; at most 4096 (max_body_bytes)"),
+        (b"x" * 5000, {}, 413, "the request has 5000 bytes; at most 4096 are allowed"),
         (pickle.dumps({"client": "one"}), {}, 400, "not JSON"),
         (request(client="../../etc"), {}, 400, "client '../../etc'; expected 1 to 128 letters"),
         (request(episode="a/b"), {}, 400, "client one: episode 'a/b'; expected 1 to 128 letters"),
@@ -353,7 +353,7 @@ def test_a_policy_that_clients_cannot_run_is_refused_to_them() -> None:
         (request(episode="e" * 129), {}, 400, "client one: episode 'eeee"),
         (request(call="eval"), {}, 400, "client one: call 'eval' with number 0"),
         (request(number=True), {}, 400, "client one: call 'start' with number True"),
-        (request(1, "get_action"), {}, 410, "episode e is unknown: begin another one"),
+        (request(1, "get_action"), {}, 410, "episode e is unknown; begin another one"),
         (request(path="x"), {}, 400, "client one: unknown key 'path'"),
         (request(training_enabled=1), {}, 400, "client one: training_enabled 1; expected true"),
     ],
@@ -385,7 +385,7 @@ def test_who_does_not_belong_here_is_refused_in_one_line(
         ({"observation": "//////////////////8="[:16]}, "is not finite, as float32"),
         ({"reward": "1"}, "reward '1' is not a number"),
         ({"reward": True}, "reward True is not a number"),
-        ({"reward": 1e39}, "the reward 1e+39 is not a number of float32"),
+        ({"reward": 1e39}, "the reward 1e+39 is not a number that float32"),
         ({"observation": [0, 1e39, 0]}, "is not finite, as float32"),
         ({"call": "log_action", "action": 0, "logp": -1e39}, "the logp -1e+39; expected the log-"),
         ({"call": "log_action", "action": 0, "logp": -41.0}, "from -40 to 0, or None"),
@@ -395,7 +395,7 @@ def test_who_does_not_belong_here_is_refused_in_one_line(
         ({"call": "log_action", "action": 1.0}, "a whole number of Discrete(3)"),
         ({"call": "log_action"}, "action None does not fit"),
         ({"call": "end", "truncated": "no"}, "truncated 'no'; expected true or false"),
-        ({"number": 3}, "request 3 came, expected 1"),
+        ({"number": 3}, "expected request 1, but request 3 came"),
         ({"client": "two"}, "client two: episode e is another client's"),
     ],
 )  # fmt: skip
@@ -479,7 +479,7 @@ def test_refusals_do_not_fill_a_disk(caplog: pytest.LogCaptureFixture) -> None:
     with serving() as (server, _):
         for _ in range(70):
             raw(server, request(), {"Authorization": "Bearer wrong"})
-    assert sum("wrong or no token" in one.getMessage() for one in caplog.records) == 60
+    assert sum("the token is wrong or missing" in one.getMessage() for one in caplog.records) == 60
 
 
 # ---- coming and going ----------------------------------------------------------------------------
@@ -492,7 +492,7 @@ def test_a_client_finds_the_next_server_at_the_address_and_hears_that_its_episod
         episode = client.start_episode()
         client.get_action(episode, [0, 0, 0])
     with serving(port=port) as (_, polled):
-        with pytest.raises(EpisodeLost, match="is unknown: begin another one"):
+        with pytest.raises(EpisodeLost, match="is unknown; begin another one"):
             client.get_action(episode, [0, 0, 0])
         again = client.start_episode()
         assert client.get_action(again, [0, 0, 0]) == 2
@@ -513,7 +513,7 @@ def test_nobody_at_an_address_is_said_in_time() -> None:
 def test_a_wrong_token_is_said_by_the_client() -> None:
     with serving() as (server, _):
         client = PolicyClient(server.address, "something else")
-        with pytest.raises(PolicyServerError, match="wrong or no token"):
+        with pytest.raises(PolicyServerError, match="the token is wrong or missing"):
             client.start_episode()
         client.close()
 
@@ -588,7 +588,9 @@ def test_a_token_that_is_none_is_refused(own_folder: Path) -> None:
     for content in ("short", "", "two\nlines of some length"):
         file.write_text(content)
         file.chmod(0o600)
-        with pytest.raises(TokenError, match="no token; expected 16 to 4096 printable"):
+        with pytest.raises(
+            TokenError, match="there is no valid token; write one of 16 to 4096 printable"
+        ):
             shared_token(file)
     os.mkfifo(own_folder / "pipe")
     for name in ("pipe", "absent"):

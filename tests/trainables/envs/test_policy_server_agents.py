@@ -200,22 +200,22 @@ def test_a_request_that_comes_again_is_answered_alike_and_back_pressure_says_lat
             {"observation": {"z": [0, 0, 0]}},
             "episode e: observation of an unknown agent 'z'; there are 'a', 'b', 'c'",
         ),
-        ({"observation": {"c": [0, 0, 0]}}, "episode 'e', agent 'c': it has ended, and acts no"),
+        ({"observation": {"c": [0, 0, 0]}}, "agent 'c': this agent has ended, so it cannot act"),
         ({"observation": [0, 0, 0]}, "observation [0, 0, 0] does not fit; expected an object by"),
         ({"observation": {"b": [0]}}, "episode e: observation of agent 'b' of shape (1,)"),
-        ({"reward": {"b": 1.0}}, "episode 'e', agent 'b': a reward of an agent that has not acted"),
+        ({"reward": {"b": 1.0}}, "agent 'b': a reward was given for an agent that has not acted"),
         ({"reward": {"z": 1.0}}, "episode 'e', agent 'z': reward of an unknown agent"),
         ({"reward": {"a": True}}, "episode 'e', agent 'a': reward True is not a number"),
-        ({"reward": 1.0}, "episode 'e': reward 1.0; expected a dict by agent"),
-        ({"done": {"b": True}}, "episode 'e', agent 'b': an end of an agent that has not acted"),
+        ({"reward": 1.0}, "episode 'e': reward 1.0; expected a dict with agents as keys"),
+        ({"done": {"b": True}}, "agent 'b': an end was given for an agent that has not acted"),
         ({"done": ["a"]}, "episode e: done ['a'] is not an object"),
         (
             {"call": "log_action", "action": {"a": 1}, "policies": {"a": "other"}},
-            "episode e, agent 'a': it has the policy 'own' for the whole episode, and an action of "
+            "episode e, agent 'a': it has the policy 'own' for the whole episode, but an action of "
             "'other' came",
         ),
         ({"call": "log_action", "action": {"a": 3}}, "action of agent 'a' 3 does not fit"),
-        ({"call": "end", "observation": {}, "truncated": True}, "agent 'a': it is cut off, so"),
+        ({"call": "end", "observation": {}, "truncated": True}, "'a': the episode is truncated"),
         ({"call": "policies", "agents": ["z"]}, "episode 'e', agent 'z': a policy of an unknown"),
         ({"call": "policies", "agents": "a"}, "agents 'a'; expected a list of agents"),
     ],
@@ -255,7 +255,8 @@ def test_a_mapping_that_fails_is_said_to_the_client_and_asked_once_in_an_episode
         status, said = raw(server, request(3, "policies", agents=["c"]))
         assert (
             said["error"]
-            == "client one: episode 'e', agent 'c': it was given no policy, KeyError: 'c'"
+            == "client one: episode 'e', agent 'c': no policy could be chosen for it, "
+            "because of KeyError: 'c'"
         )
 
 

@@ -77,7 +77,7 @@ def test_a_kernel_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch)
     other = type("Problem", (ctypes.Structure,), {"_fields_": fields})
     path = Path(kernel().library._name)
     monkeypatch.setattr(compiled, "Problem", other)
-    with pytest.raises(OSError, match="make kernels rebuilds it"):
+    with pytest.raises(OSError, match="rebuild it with make kernels"):
         compiled.Kernel(path)
 
 
@@ -137,11 +137,13 @@ def test_without_the_kernel_a_trial_is_refused_in_one_line(
 ) -> None:
     state = make().save_checkpoint("")
     here(monkeypatch, None)
-    with pytest.raises(ConfigError, match=r"build it with make kernels.*--other-kernel") as refused:
+    with pytest.raises(
+        ConfigError, match=r"build that kernel with make kernels.*--other-kernel"
+    ) as refused:
         PPO({**make().config, "learner": COMPILED}, CONTEXT)
     assert "\n" not in str(refused.value)
     other = make({"learner": "fused"})
-    with pytest.raises(ConfigError, match=f"kernel {built.name}, and here is numpy"):
+    with pytest.raises(ConfigError, match=f"kernel {built.name}, but the kernel here is numpy"):
         other.load_checkpoint(state)
 
 

@@ -145,7 +145,8 @@ def test_where_no_column_says_what_follows_nothing_is_learnt_of_it(
     """Imitation needs no next observation; a value does."""
     given = written(tmp_path, line(*ALONG, drop="new_obs"))
     trainer = trainer_of(DQN, given, n_step=n_step, postprocess_inputs=n_step > 1)
-    said = r"no column new_obs, from which the policy learns; give it, or t, eps_id or unroll_id"
+    said = "the column new_obs is missing, from which the policy learns; "
+    said += "give it, or t, eps_id or unroll_id"
     with pytest.raises(StoredDataError, match=said) as error:
         trainer.train()
     trainer.stop()

@@ -444,7 +444,9 @@ class Rowless(Own):
 
 def test_a_reader_of_ones_own_that_gives_no_row_is_not_waited_for(tmp_path: Path) -> None:
     trainer = dqn(tmp_path, f"{__name__}:Rowless")
-    with pytest.raises(StoredDataError, match=r":Rowless: 1000 batches without a row, .*new_obs"):
+    with pytest.raises(
+        StoredDataError, match=r":Rowless: 1000 consecutive batches have no row: .*new_obs"
+    ):
         trainer.train()
     trainer.stop()
 
@@ -478,17 +480,17 @@ def changed(**columns: Any) -> dict[str, Any]:
         (json.dumps(LINE).encode()[:70] + b"\n", "not a JSON object"),
         (b"\xff\xfe\n", "not a JSON object"),
         (b"[" * 100_000 + b"\n", "not a JSON object"),
-        (b"[1, 2]\n", "a list, where an object"),
+        (b"[1, 2]\n", "this is a list, not an object"),
         ({"a": 1}, "type 'None'; expected SampleBatch"),
         (changed(type="Other"), "type 'Other'"),
         ({"type": "MultiAgentBatch", "policy_batches": {"a": {}}}, "a batch of several agents"),
         (changed(rewardz=[0.0]), "unknown column 'rewardz'"),
-        (changed(obs=None), "no column obs; it has actions"),
+        (changed(obs=None), "the column obs is missing; the columns are actions"),
         (changed(obs=[[0.0] * 3] * 4), r"column obs has rows of shape \(3,\); expected \(4,\)"),
         (changed(obs=[[0.0] * 4, [0.0]]), "column obs has rows of several shapes"),
         (changed(obs=[["a"] * 4] * 4), "column obs does not hold numbers alone"),
         (changed(obs=[[1e400] * 4] * 4), "column obs holds values that are not finite"),
-        (changed(rewards=[1.0]), "columns of .* rows; all columns must"),
+        (changed(rewards=[1.0]), "the columns must all have the same number of rows"),
         (changed(actions=[0, 1, 2, 0]), "column actions holds 2; the environment has 0 to 1"),
         (changed(actions=[0.5, 0, 0, 0]), "column actions holds fractions"),
         (changed(actions={"a": 1}), "column actions does not hold numbers alone"),
@@ -498,7 +500,7 @@ def changed(**columns: Any) -> dict[str, Any]:
         (changed(action_logp=[0, 0, -1e400, 0]), "column action_logp holds -inf in row 2"),
         (changed(action_logp=[0, np.nan, 0, 0]), "column action_logp holds nan in row 1"),
         (changed(obs="AAAA"), "column obs holds data that is cut off"),
-        (changed(rewards=None), "no column rewards, from which the policy learns"),
+        (changed(rewards=None), "the column rewards is missing, from which the policy learns"),
     ],
 )
 def test_what_is_no_batch_is_said_with_file_and_line(line: Any, words: str, tmp_path: Path) -> None:
@@ -509,7 +511,7 @@ def test_what_is_no_batch_is_said_with_file_and_line(line: Any, words: str, tmp_
     trainer.stop()
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
-    assert f"{path}:2: " in str(error.value) or "no column rewards" in words
+    assert f"{path}:2: " in str(error.value) or "the column rewards" in words
 
 
 def test_a_likelihood_too_small_for_its_number_is_read_by_its_logarithm(tmp_path: Path) -> None:
@@ -539,9 +541,9 @@ def test_a_file_that_changed_while_a_trial_rested_is_said(data: Path, tmp_path: 
         again.stop()
 
     first.write_bytes(first.read_bytes()[:100])
-    refused("00000.json: shorter than the")
+    refused("00000.json: the file is shorter than the")
     first.unlink()
-    refused("00000.json: the checkpoint reads it, and it is gone; put it back")
+    refused("00000.json: the checkpoint continues in this file, but the file is missing; restore")
 
 
 class Attack:

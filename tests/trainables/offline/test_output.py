@@ -299,7 +299,9 @@ def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
     trainer.stop()
     before = text(tmp_path / "data")
     another = trainer_in(tmp_path, output=output)
-    with pytest.raises(StoredDataError, match="data: holds the experience of another run; move"):
+    with pytest.raises(
+        StoredDataError, match="data: this folder contains the experience of another run; move"
+    ):
         another.train()
     another.stop()
     again = trainer_in(tmp_path, output=output)

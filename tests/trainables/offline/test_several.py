@@ -401,7 +401,7 @@ def with_ones(**columns: Any) -> dict[str, Any]:
     ("line", "words"),
     [
         (json.dumps(WHOLE).encode()[:90] + b"\n", "not a JSON object"),
-        ([1, 2], "a list, where an object"),
+        ([1, 2], "this is a list, not an object"),
         ({"type": "SampleBatch", **columns_of(1)}, "type 'SampleBatch'; expected MultiAgentBatch"),
         ({"type": "MultiAgentBatch", "count": 3}, "no policy_batches, policy → columns"),
         (as_line(strange=columns_of(1)), "of policy 'strange'; the policies are ones, others"),
@@ -409,7 +409,7 @@ def with_ones(**columns: Any) -> dict[str, Any]:
         (with_ones(rewardz=[0.0] * 8), "policy ones: unknown column 'rewardz'"),
         (with_ones(actions=[3] * 8), "policy ones: column actions holds 3; the environment has 0"),
         (with_ones(obs=[[0.0]] * 8), r"policy ones: column obs has rows of shape \(1,\)"),
-        (with_ones(t=[0]), "policy ones: columns of .* rows; all columns must"),
+        (with_ones(t=[0]), "policy ones: the columns must all have the same number of rows"),
         (with_ones(obs=HOSTILE), "policy ones: column obs holds a pickle that names"),
         (with_ones(agent_index=["left"] * 8), "policy ones: column agent_index does not hold num"),
         ({**WHOLE, "count": None}, "count None, where the number of environment steps is expe"),
@@ -449,7 +449,7 @@ def test_a_torn_last_line_costs_that_line_and_a_warning(
     ("algorithm", "config", "said"),
     [
         (PPO, {"input": str(RLLIB)}, "input: .* cannot be used with PPO"),
-        (BC, {"input": "sampler"}, "input: bc learns from files alone"),
+        (BC, {"input": "sampler"}, "input: bc learns only from files"),
         (PPO, {"output": "logdir", "multiagent": {**TWO, "policies": {
             "ones": {"observation_filter": "MeanStdFilter"}, "others": None
         }}}, "observation_filter: MeanStdFilter cannot be used with output"),
@@ -465,7 +465,7 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 def test_other_kinds_of_files_have_batches_of_one_agent(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"input: with several policies only files of JSON"):
+    with pytest.raises(ConfigError, match=r"input: with several policies, only JSON files"):
         files_reader("input", str(tmp_path), of_vectors())
 
 

@@ -287,7 +287,7 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(kind: str, tmp_path: Pat
         shutil.rmtree(tmp_path / "sets")
         convert(str(played(tmp_path / "less", (3,))), place, CARTPOLE)
     with pytest.raises(
-        StoredDataError, match=r"and it is gone; put it back|shorter than the \d+ ep"
+        StoredDataError, match=r"but the file is missing; restore|shorter than the \d+ ep"
     ):
         new().restore(saved)
 
@@ -340,9 +340,9 @@ PICKLED = pickle.dumps(Attack())
             "column obs holds values that are not fin",
         ),
         ({"actions": pa.array([0, 1, 2])}, "column actions holds 2; the environment has 0 to 1"),
-        ({"actions": None}, "no column actions; it has obs"),
+        ({"actions": None}, "the column actions is missing; the columns are obs"),
         ({"reward": pa.array([1.0] * 3)}, "unknown column 'reward'"),
-        ({"infos": pa.array([PICKLED] * 3), "actions": None}, "no column actions"),
+        ({"infos": pa.array([PICKLED] * 3), "actions": None}, "the column actions is missing"),
     ],
     ids=lambda one: one if isinstance(one, str) else "-".join(one),
 )
@@ -441,8 +441,8 @@ class LeavesATrace(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (make_attack, "no observation_space; without it the environment that the file names would"),
-        (lambda said: said.pop("action_space"), "no action_space; without it"),
+        (make_attack, "the key observation_space is missing; without it, the environment"),
+        (lambda said: said.pop("action_space"), "the key action_space is missing; without it"),
         (lambda said: said.update(data_format="pickle"), "its data_format is unknown"),
         (lambda said: said.update(total_episodes="many"), "total_episodes is missing"),
         (lambda said: said.update(total_episodes=0), "total_episodes is missing or less than 1"),
@@ -574,5 +574,8 @@ def test_without_h5py_a_set_in_hdf5_says_what_it_takes(
 ) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
     described(lambda said: said.update(data_format="hdf5"), sets)
-    with pytest.raises(StoredDataError, match=r"an HDF5 file, which needs h5py; pip install h5py"):
+    with pytest.raises(
+        StoredDataError,
+        match=r"this is an HDF5 file, for which h5py is not installed; install it: pip",
+    ):
         files_reader("input", "minari:a-v0", rows()).next()

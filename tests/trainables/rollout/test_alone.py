@@ -232,10 +232,10 @@ class NonZero(Draws):
 @pytest.mark.parametrize(
     ("gives", "words"),
     [
-        ("few", "Odd.compute_actions gave 0 actions for 1 observations"),
+        ("few", "Odd.compute_actions returned 0 actions for 1 observations"),
         ("alone", "not .actions, state_outs, extra_fetches."),
-        ("states", "gave 1 states, but has 0 at the start"),
-        ("rows", "gave odd of another number of rows than 1"),
+        ("states", "returned 1 states, but get_initial_state"),
+        ("rows", "returned odd with other numbers of rows than 1"),
     ],
 )
 def test_W20_what_a_policy_gives_is_checked(gives: str, words: str) -> None:

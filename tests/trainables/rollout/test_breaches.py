@@ -63,7 +63,7 @@ WORDS = {
     "final": (NotFiniteError, rf"environment 0: final observation \[inf\] {ENDS}"),
     "shape": (EnvError, r"worker 0, environment 0: .*shape \(2,\)"),
     "kind": (EnvError, r"worker 0, environment 0: .*terminated = 1.0, a float"),
-    "length": (EnvError, r"worker 0, environment 0: .*four values are the older gym interface"),
+    "length": (EnvError, r"worker 0, environment 0: .*the four values of the older gym interface"),
     "then raises": (NotFiniteError, r"worker 0, environment 0: observation \[nan\]"),
 }
 MODES: dict[str, dict[str, Any]] = {

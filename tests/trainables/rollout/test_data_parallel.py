@@ -205,7 +205,7 @@ def test_B10_a_rank_that_stands_still_is_waited_for_so_long_and_no_longer(resume
     trainer = resumed[0]
     group(trainer).foreach_worker(be_quick)
     os.kill(group(trainer).pids()[1], signal.SIGSTOP)
-    words = r"came later than 3.0 s \(data_parallel_timeout_s\)"
+    words = r"did not arrive within 3.0 s \(data_parallel_timeout_s\)"
     with pytest.raises(WorkerError, match=words) as one:
         group(trainer).sample_and_learn(*trainer.rank_request())
     assert isinstance(one.value.__cause__, ExchangeError | WorkerError)

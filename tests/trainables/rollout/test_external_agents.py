@@ -295,15 +295,15 @@ NOW = seen_by("a", 0, 1)
                 env.log_returns("first", {"a": 1.0}, None, {"a": True}),
                 env.get_action("first", {"a": NOW}),
             ),
-            "episode 'first', agent 'a': it has ended, and acts no more in this episode",
+            "episode 'first', agent 'a': this agent has ended, so it cannot act again",
         ),
         (
             lambda env: env.log_returns("first", {"a": 1.0, "b": 1.0}),
-            "episode 'first', agent 'b': a reward of an agent that has not acted",
+            "episode 'first', agent 'b': a reward was given for an agent that has not acted",
         ),
         (
             lambda env: env.log_returns("first", {}, None, {"b": True}),
-            "episode 'first', agent 'b': an end of an agent that has not acted",
+            "episode 'first', agent 'b': an end was given for an agent that has not acted",
         ),
         (
             lambda env: env.log_returns("first", {"a": float("nan")}),
@@ -311,11 +311,11 @@ NOW = seen_by("a", 0, 1)
         ),
         (
             lambda env: env.log_returns("first", 1.0),
-            "episode 'first': reward 1.0; expected a dict by agent, of 'a', 'b', 'c'",
+            "episode 'first': reward 1.0; expected a dict with agents as keys, of 'a', 'b', 'c'",
         ),
         (
             lambda env: env.log_returns("first", {}, None, {"__all__": True}),
-            "episode 'first': end_episode() ends an episode for all",
+            "episode 'first': multiagent_done_dict ends the episode for single agents",
         ),
         (
             lambda env: env.log_returns("first", {}, {"a": 3}),
@@ -323,15 +323,15 @@ NOW = seen_by("a", 0, 1)
         ),
         (
             lambda env: env.end_episode("first", {}, truncated=True),
-            "episode 'first', agent 'a': it is cut off, so that its future has a value",
+            "episode 'first', agent 'a': the episode is truncated, so the last observation",
         ),
         (
             lambda env: env.get_action("first", {}),
-            "episode 'first': it asks for no agent's action",
+            "episode 'first': the call has no agent's observation",
         ),
         (
             lambda env: env.log_action("first", {"a": NOW, "b": NOW}, {"a": 1}),
-            "episode 'first', agent 'b': the actions and observations of one call",
+            "episode 'first', agent 'b': one call must contain actions and observations",
         ),
         (
             lambda env: env.log_action("first", {"a": NOW}, {"a": 7}),
@@ -362,14 +362,17 @@ def test_P21_what_agents_cannot_do_ends_the_training(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Roles, "play", acts_after_its_end)
     monkeypatch.setattr(Roles, "threads", 1)
-    with ppo() as trainer, pytest.raises(EnvError, match="'first', agent 'a': it has ended, and"):
+    with (
+        ppo() as trainer,
+        pytest.raises(EnvError, match="'first', agent 'a': this agent has ended, so"),
+    ):
         trainer.train()
 
 
 def test_one_agent_has_no_dict_of_ends() -> None:
     env = Counting()
     env.start_episode("one")
-    with pytest.raises(EnvError, match="'one': end_episode"):
+    with pytest.raises(EnvError, match="'one': multiagent_done_dict"):
         env.log_returns("one", 1.0, None, {"agent0": True})
 
 

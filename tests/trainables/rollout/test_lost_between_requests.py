@@ -95,7 +95,7 @@ def test_a_child_that_takes_no_request_is_told_by_the_setting_that_cut_it_off(
     trainer = make({**TWO, **LARGE, "sample_timeout_s": 10.0})
     run(trainer, 1)
     stopping_at_learning(trainer, monkeypatch)
-    words = r"worker 1 .* has not taken its request within 10.0 s \(sample_timeout_s\)"
+    words = r"worker 1 .* it did not accept its request within 10.0 s \(sample_timeout_s\)"
     with pytest.raises(WorkerError, match=words):
         trainer.train()
     trainer.stop()

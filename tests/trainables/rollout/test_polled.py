@@ -363,7 +363,7 @@ def test_E4_what_plays_in_a_thread_cannot_be_restarted() -> None:
         ("poll", None, "poll() raised KeyError"),
         ("send_actions", None, "send_actions() raised KeyError"),
         ("poll", (1, 2), r"Patient.poll() returned (1, 2); expected (observations, rewards"),
-        ("poll", ({0: 7}, {}, {}, {}, {}, {}), "gave the observations 7; expected a dict by agent"),
+        ("poll", ({0: 7}, {}, {}, {}, {}, {}), "the observations 7; expected a dict with agents"),
         ("poll", ({0: {}}, {}, {0: True}, {}, {}, {}), "observations of 0 agents"),
         ("try_reset", {}, "try_reset(0) returned {}; expected {episode: {agent: observation}}"),
     ],

@@ -206,7 +206,7 @@ def test_a_message_that_was_interrupted_half_way_is_an_error_ever_after(
     with pytest.raises(KeyboardInterrupt):
         trainer.workers.sample()
     for _ in range(2):
-        with pytest.raises(WorkerError, match=r"worker 0.*interrupted half-way"):
+        with pytest.raises(WorkerError, match=r"worker 0.*was interrupted"):
             trainer.workers.sample()
     trainer.stop()
 

@@ -341,7 +341,7 @@ def test_E14_files_that_hold_no_such_policy_are_refused_by_their_key(tmp_path: P
         str(tmp_path / "empty"): "neither a checkpoint nor a safetensors file",
         str(hostile): "not a safetensors file",
         str(foreign): "ckpt-0000000001",
-        str(tmp_path / "exported" / "main"): "its filter can play and not learn",
+        str(tmp_path / "exported" / "main"): "the filter in this file can play but not learn",
         str(filtered.save(tmp_path / "filtered")): "another filter",
         str(small.save(tmp_path / "small")): "has shape",
     }

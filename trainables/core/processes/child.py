@@ -255,7 +255,7 @@ class ChildProcess:
         try:
             self._pipe.send_bytes(message)
         except BlockingIOError:
-            raise self._time_out("has not taken its request", self._standstill) from None
+            raise self._time_out("it did not accept its request", self._standstill) from None
         except (BrokenPipeError, ConnectionResetError):
             raise self._death_error() from None
         self._torn = False
@@ -270,7 +270,7 @@ class ChildProcess:
         try:
             message: tuple[int, str, Any] = self._pipe.recv()
         except BlockingIOError:
-            raise self._time_out("only part of its answer", self._standstill) from None
+            raise self._time_out("it sent only a part of its answer", self._standstill) from None
         except (EOFError, OSError):
             raise self._death_error() from None
         except Exception as error:
@@ -284,7 +284,7 @@ class ChildProcess:
             raise self._error
         if self._torn:
             raise self._fail(
-                "cannot be understood any more: a message to or from it was interrupted half-way"
+                "cannot be used any more, because a message to or from it was interrupted"
             )
 
     def _fail(self, words: str, kind: type[WorkerError] = WorkerError) -> WorkerError:

@@ -71,8 +71,9 @@ def _start_new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
         why = (
-            f"worker processes need semaphores, and /dev/shm gives none ({error.strerror}): mount "
-            f"it so that it can be written, in a container with --shm-size=1g, or use --pool inline"
+            "worker processes need semaphores, but /dev/shm provides none "
+            f"({error.strerror}); make /dev/shm writable, in a container with --shm-size=1g, "
+            "or use --pool inline"
         )
         raise OSError(error.errno, why) from error
 
@@ -88,8 +89,11 @@ def _allow_files() -> None:
         soft = min(2 * soft, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if used + FILES > soft:
-        why = f"{used} of the {soft} files that this process may have open are, and one more worker"
-        raise OSError(errno.EMFILE, f"{why} takes {FILES}: start fewer, or raise `ulimit -n`")
+        why = f"this process may have {soft} files open and has {used}, but one more worker"
+        raise OSError(
+            errno.EMFILE,
+            f"{why} needs {FILES}; start fewer workers, or raise the limit with `ulimit -n`",
+        )
 
 
 @contextlib.contextmanager

@@ -80,8 +80,9 @@ class EnvChecker:
         """
         if returned is None:
             raise EnvContractError(
-                "reset() returned nothing, expected (observation, info): every episode begins with "
-                "reset(), also after one that a horizon cut off, so the environment needs one"
+                "reset() returned nothing; expected (observation, info), because every "
+                "episode begins with reset(), also after an episode that a horizon has cut "
+                "off"
             )
         if (
             not isinstance(returned, tuple)
@@ -89,8 +90,9 @@ class EnvChecker:
             or not isinstance(returned[1], dict)
         ):
             raise EnvContractError(
-                f"reset() returned {shorten(returned)}, expected (observation, info) with a dict "
-                "as info, as gymnasium has it; an observation alone is the older gym interface"
+                f"reset() returned {shorten(returned)}; expected (observation, info), where "
+                "info is a dict, as in gymnasium; the older gym interface returned the "
+                "observation alone"
             )
         observation = returned[0]
         if self._plain and not self.fits(observation):
@@ -143,7 +145,8 @@ def refused_seed(error: TypeError) -> EnvContractError | None:
         return None
     return EnvContractError(
         f"reset(seed=…) raised TypeError: {error}; expected a reset that takes a seed, "
-        "reset(self, *, seed=None, options=None): without one no training could be repeated"
+        "reset(self, *, seed=None, options=None), because otherwise no training could be "
+        "repeated"
     )
 
 
@@ -153,7 +156,10 @@ def _wrong_step(returned: Any) -> EnvContractError:
         f"{len(returned)} values" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
     )
     older = (
-        "; four values are the older gym interface, whose done must be split in two"
+        (
+            "; these are the four values of the older gym interface: split its done into "
+            "terminated and truncated"
+        )
         if isinstance(returned, tuple) and len(returned) == 4
         else ""
     )

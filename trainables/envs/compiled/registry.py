@@ -47,7 +47,7 @@ def key_of(name: str, config: Mapping[str, Any]) -> EnvKey | None:
     try:
         return EnvKey(name, json.dumps(config, sort_keys=True))
     except (TypeError, ValueError) as error:
-        problem = f"a compiled program makes {name} from JSON data, and this is none: {error}"
+        problem = f"the settings of {name} in a compiled program must be JSON data: {error}"
         hint = "write only numbers, texts, lists and dicts"
         raise ConfigError("env_config", dict(config), hint=hint, problem=problem) from error
 

@@ -123,7 +123,9 @@ class UserEnvironment:
         limit = getattr(self._made, "limit", None)
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             problem = f"its limit is {shorten(limit)}"
-            raise self._wrong("a whole number, the steps of its longest episode", problem)
+            raise self._wrong(
+                "a whole number of at least 1: the number of steps of its longest episode", problem
+            )
         return limit
 
     def _checked_observations(self) -> spaces.Box:

@@ -193,8 +193,8 @@ class Episodes:
         if not carried:
             return ""
         return (
-            f"it carries {_listed(carried)} from one episode to the next, which environments made "
-            "again would forget (env_level: B, if it may)"
+            f"it carries {_listed(carried)} from one episode to the next, which an "
+            "environment that is made again would forget (set env_level: B if it may)"
         )
 
     def close(self) -> None:

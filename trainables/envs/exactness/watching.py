@@ -92,8 +92,8 @@ def hang_error(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: st
     call, where = hung_call(stack)
     return hang_from_message(
         config,
-        f"its {call} has not within {config.env_measure_timeout_s:g} s (env_measure_timeout_s) "
-        f"while {doing}{where}; env_level: C measures nothing",
+        f"its {call} has not returned within {config.env_measure_timeout_s:g} s "
+        f"(env_measure_timeout_s) while {doing}{where}; env_level: C measures nothing",
     )
 
 

@@ -315,11 +315,16 @@ class ExternalEnv:
             for agent in [one for one in agents if one not in episode.policies]:
                 ((_, where, _),) = self._by_agent(episode_id, "a policy", {agent: None})
                 if self._mapper is None:
-                    raise EpisodeError(f"{where}: there are no policies yet")
+                    raise EpisodeError(
+                        f"{where}: there are no policies yet; try again when training has begun"
+                    )
                 try:
                     episode.policies[agent] = self._mapper(agent, episode_id)
                 except Exception as error:
-                    why = f"it was given no policy, {type(error).__name__}: {error}"
+                    why = (
+                        f"no policy could be chosen for it, because of {type(error).__name__}: "
+                        f"{error}"
+                    )
                     raise EpisodeError(f"{where}: {why}") from error
             return {agent: episode.policies[agent] for agent in agents}
 
@@ -379,8 +384,8 @@ class ExternalEnv:
                 raise EnvError(f"{kind}.run() raised {what}: {self._failed}") from self._failed
             if self._is_over and not self._waiting:
                 raise EnvError(
-                    f"{type(self).__name__}.run() has returned, but the trainer needs more steps; "
-                    "let it play for as long as it is called"
+                    f"{type(self).__name__}.run() has returned, but the trainer needs more "
+                    "steps; let run() play until the trainer closes the environment"
                 )
             return self._take_events()
 
@@ -493,7 +498,10 @@ class ExternalEnv:
             if effects is None:
                 episode.changed.wait_for(has_room)
             elif not has_room():
-                raise Full(f"episode {episode_id!r}: {MOST_QUEUED} steps of it wait already")
+                raise Full(
+                    f"episode {episode_id!r}: {MOST_QUEUED} of its steps are waiting already; "
+                    "send fewer at once"
+                )
             self._require_open()
             self._require_running(episode_id)
             brought: tuple[ByAgent, ByAgent, list[str]] = effects or ({}, {}, [])
@@ -620,7 +628,7 @@ class ExternalEnv:
             return
         names = ", ".join(map(repr, self._actions))
         if not isinstance(values, Mapping):
-            expected = f"expected a dict by agent, of {names}"
+            expected = f"expected a dict with agents as keys, of {names}"
             raise EpisodeError(
                 f"{describe_place(episode_id)}: {subject} {shorten(values)}; {expected}"
             )
@@ -641,7 +649,7 @@ class ExternalEnv:
         for agent, where, value in self._by_agent(episode_id, "reward", reward):
             if not is_number(value):
                 raise EpisodeError(
-                    f"{where}: the reward {shorten(value)} is not a number of float32"
+                    f"{where}: the reward {shorten(value)} is not a number that float32 can hold"
                 )
             rewards[agent] = value
         infos = {}
@@ -651,7 +659,10 @@ class ExternalEnv:
             infos[agent] = value
         died = {agent: flag for agent, flag in (done or {}).items() if flag}
         if died and (ALL in died or not self.has_agents):
-            why = "end_episode() ends an episode for all, multiagent_done_dict for one of several"
+            why = (
+                "multiagent_done_dict ends the episode for single agents; to end it for all "
+                "agents, call end_episode()"
+            )
             raise EpisodeError(f"{describe_place(episode_id)}: {why}")
         left = self._by_agent(episode_id, "an end", died) if died else ()
         return rewards, infos, [agent for agent, _, _ in left]
@@ -673,7 +684,7 @@ class ExternalEnv:
                 for agent, where, one in self._by_agent(episode_id, "action", action)
             }
             if odd := actions.keys() ^ observations.keys():
-                why = "the actions and observations of one call are of the same agents"
+                why = "one call must contain actions and observations of the same agents"
                 raise EpisodeError(f"{describe_place(episode_id, min(odd))}: {why}")
         if logp is not None:
             logps = {
@@ -695,7 +706,7 @@ class ExternalEnv:
             if agent not in episode.acting | episode.dead_agents:
                 what = "a reward" if agent in rewards else "an end"
                 where = describe_place(episode_id, agent)
-                raise EpisodeError(f"{where}: {what} of an agent that has not acted")
+                raise EpisodeError(f"{where}: {what} was given for an agent that has not acted")
 
     def _require_parts(
         self, episode_id: str, episode: _Episode, event: _Event, done: list[str]
@@ -707,12 +718,18 @@ class ExternalEnv:
         """
         observations, ended = event.observations, event.ended
         if not (observations or ended):
-            raise EpisodeError(f"{describe_place(episode_id)}: it asks for no agent's action")
+            raise EpisodeError(
+                f"{describe_place(episode_id)}: the call has no agent's observation; give at "
+                "least one"
+            )
         if ended == "truncated":
             wrong = episode.acting - {*done} - observations.keys()
-            why = "it is cut off, so that its future has a value: give its last observation"
+            why = (
+                "the episode is truncated, so the last observation of this agent is needed to "
+                "value its future; give it"
+            )
         else:
             wrong = set() if ended else observations.keys() & {*episode.dead_agents, *done}
-            why = "it has ended, and acts no more in this episode"
+            why = "this agent has ended, so it cannot act again in this episode"
         if wrong:
             raise EpisodeError(f"{describe_place(episode_id, min(wrong))}: {why}")

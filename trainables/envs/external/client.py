@@ -468,4 +468,4 @@ def _as_json(content: Any, episode_id: str) -> bytes:
         return json.dumps(content, default=plain, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         where = f"episode {shorten(episode_id)}"
-        raise EpisodeError(f"{where}: what was given is no data for JSON: {error}") from None
+        raise EpisodeError(f"{where}: the given value cannot be sent as JSON: {error}") from None

@@ -53,8 +53,8 @@ class PolledEnv:
             if time.monotonic() > until:
                 raise EnvError(
                     f"{self._name} asked for nothing within {self._timeout_s:g} s "
-                    "(external_timeout_s); is somebody playing, and does nothing hang in its "
-                    "thread?"
+                    "(external_timeout_s); check that somebody is playing, and that nothing "
+                    "hangs in its thread"
                 )
             time.sleep(PAUSE_S)
 

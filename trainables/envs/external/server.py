@@ -223,9 +223,9 @@ class PolicyServer(ExternalEnv):
         try:
             request = strict_json.parse(body)
         except (ValueError, RecursionError) as error:
-            raise Refused(400, f"not JSON: {shorten(str(error))}") from None
+            raise Refused(400, f"the request is not JSON: {shorten(str(error))}") from None
         if not isinstance(request, dict):
-            raise Refused(400, "not a JSON object")
+            raise Refused(400, "the request is not a JSON object")
         client = _name(request, "client", "?")
         try:
             return self._handle(client, request, hashlib.sha256(body).digest())
@@ -276,12 +276,17 @@ class PolicyServer(ExternalEnv):
         number, expected = request["number"], remote.number + 1
         if number == remote.number:
             if digest != remote.digest:
-                raise Refused(409, f"episode {episode_id}: another request {number} came before")
+                raise Refused(
+                    409,
+                    f"episode {episode_id}: a different request with number {number} came before",
+                )
             return
         if self._gone.get(episode_id) is remote:
             raise Refused(409, f"episode {episode_id} has ended already")
         if number != expected:
-            raise Refused(409, f"episode {episode_id}: request {number} came, expected {expected}")
+            raise Refused(
+                409, f"episode {episode_id}: expected request {expected}, but request {number} came"
+            )
         if remote.waits_for_action:
             self._wait_for_action(episode_id, 0.0)
         self._take(remote, episode_id, request)
@@ -303,11 +308,15 @@ class PolicyServer(ExternalEnv):
                     for lost in [one for one in self._remotes if not self.is_running(one)]:
                         del self._remotes[lost]
                 if len(self._remotes) >= self.config.max_episodes:
-                    raise Refused(429, f"{len(self._remotes)} episodes run already (max_episodes)")
+                    raise Refused(
+                        429,
+                        f"{len(self._remotes)} episodes are running already (max_episodes); end "
+                        "one first",
+                    )
                 self._gone.pop(episode_id, None)
                 remote = self._remotes[episode_id] = _Remote(client)
             if remote is None:
-                raise Refused(410, f"episode {episode_id} is unknown: begin another one")
+                raise Refused(410, f"episode {episode_id} is unknown; begin another one")
             if remote.client != client:
                 raise Refused(409, f"episode {episode_id} is another client's")
             return remote
@@ -321,7 +330,10 @@ class PolicyServer(ExternalEnv):
         if call == "start":
             enabled = _flag(request, "training_enabled", default=True)
             if not self.is_polled(episode_id):
-                why = f"episode {episode_id}: its end is not taken note of yet; ask the same again"
+                why = (
+                    f"episode {episode_id}: its end has not been recorded yet; send the same "
+                    "request again"
+                )
                 raise Refused(503, why)
             try:
                 self.start_episode(episode_id, enabled)
@@ -394,8 +406,8 @@ class PolicyServer(ExternalEnv):
             if claimed[agent] != bound:
                 raise Refused(
                     409,
-                    f"episode {episode_id}, agent {agent!r}: it has the policy {bound!r} for the "
-                    f"whole episode, and an action of {shorten(claimed[agent])} came",
+                    f"episode {episode_id}, agent {agent!r}: it has the policy {bound!r} for "
+                    f"the whole episode, but an action of {shorten(claimed[agent])} came",
                 )
 
     def _numbers(self, request: dict[str, Any], key: str, default: Any) -> Any:
@@ -416,7 +428,10 @@ class PolicyServer(ExternalEnv):
         try:
             return self.answer(episode_id, timeout_s)
         except TimeoutError:
-            why = f"episode {episode_id}: the trainer has not decided yet; ask the same again"
+            why = (
+                f"episode {episode_id}: the trainer has not chosen an action yet; send the same "
+                "request again"
+            )
             raise Refused(503, why) from None
 
     # ---- inside ------------------------------------------------------------------------------
@@ -620,11 +635,13 @@ class _Handler(BaseHTTPRequestHandler):
             given.encode("utf-8", "replace"), self.server.policy.token.encode()
         ):
             raise Refused(
-                401, f"wrong or no token; the server's is in its token_file or {VARIABLE}"
+                401,
+                "the token is wrong or missing; the server's token is in its token_file or "
+                f"{VARIABLE}",
             )
         spoken = self.headers.get("X-Sweep-Protocol", "")
         if spoken != str(PROTOCOL):
-            raise Refused(426, f"protocol {shorten(spoken)}; this server speaks {PROTOCOL}")
+            raise Refused(426, f"protocol {shorten(spoken)} is not supported; expected {PROTOCOL}")
         if self.path != path:
             raise Refused(
                 400, f"{self.command} {shorten(self.path)}; expected GET /v1 or POST /v1/episode"
@@ -639,7 +656,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdigit() and len(length) < 20):
             raise Refused(400, "no Content-Length")
         if int(length) > most:
-            raise Refused(413, f"{length} bytes; at most {most} (max_body_bytes)")
+            raise Refused(
+                413, f"the request has {length} bytes; at most {most} are allowed (max_body_bytes)"
+            )
         body: bytes = self.rfile.read(int(length))
         self._is_read = True
         return body

@@ -62,7 +62,7 @@ def _checked(text: str, place: str) -> str:
     token = text.strip()
     if not (LEAST <= len(token) <= MOST and token.isascii() and token.isprintable()):
         raise TokenError(
-            f"{place}: no token; expected {LEAST} to {MOST} printable characters of ASCII in one "
-            "line, for example of: openssl rand -hex 32"
+            f"{place}: there is no valid token; write one of {LEAST} to {MOST} printable "
+            "ASCII characters in one line, for example the output of openssl rand -hex 32"
         )
     return token

@@ -493,8 +493,9 @@ def _read_dicts(_: Any, returned: Any) -> _Stepped:
         raise observations
     if ALL not in terminated and ALL not in truncated:
         raise EnvContractError(
-            f"step() gave terminateds {shorten(terminated)} and truncateds {shorten(truncated)}; "
-            f"expected {ALL} in one of them: whether the episode is over for all agents"
+            f"step() gave terminateds {shorten(terminated)} and truncateds "
+            f"{shorten(truncated)}; expected {ALL} in one of them, which says if the episode "
+            "is over for all agents"
         )
     ends = bool(terminated.get(ALL)), bool(truncated.get(ALL))
     cut = {**truncated, ALL: ends[1] and not ends[0]}

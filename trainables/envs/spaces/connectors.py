@@ -299,7 +299,7 @@ def _extended_space(part: str, box: spaces.Box, numbers: int) -> spaces.Box:
     Raises ConfigError, about ``lstm_use_prev_`` and `part`, for an image.
     """
     if is_image(box):
-        other, why = f"images, here {box.shape}", "pixels leave no room for numbers"
+        other, why = f"images, here {box.shape}", "pixels cannot be combined with such numbers"
         raise ConfigError.of_conflict(f"model.lstm_use_prev_{part}", True, other, "false", why)
     return spaces.Box(-np.inf, np.inf, (numbers + int(np.prod(box.shape)),), np.float32)
 

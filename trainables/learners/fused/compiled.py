@@ -85,7 +85,7 @@ class Kernel:
         if not widest or (bits or 0) > widest:
             raise OSError(f"{path}: this processor lacks the instructions for it")
         if library.kernel_problem() != ctypes.sizeof(Problem):
-            raise OSError(f"{path}: built from another kernel.c; make kernels rebuilds it")
+            raise OSError(f"{path}: was built from another kernel.c; rebuild it with make kernels")
         self.bits = bits or widest
         self.library = library
 

@@ -155,7 +155,7 @@ class HandWritten(Actor):
         """
         name = type(self.policy).__name__
         problem = f"{name} has only compute_actions, which gives no values or probabilities"
-        raise ConfigError("policy", name, hint="give it make_actor()", problem=problem)
+        raise ConfigError("policy", name, hint="give it a method make_actor()", problem=problem)
 
     def ask(self, observations: NDArray[Any], memory: Array) -> Acted:
         """Call the user's `compute_actions` for N filtered observations and states (N, M).
@@ -198,17 +198,21 @@ class HandWritten(Actor):
         following = () if following is None else following  # which may be an array
         if len(following) != len(self._initial_states):
             raise self._invalid_result(
-                f"{len(following)} states, but has {len(self._initial_states)} at the start"
+                f"{len(following)} states, but get_initial_state() returned "
+                f"{len(self._initial_states)}"
             )
         parts = [np.asarray(part, np.float32).reshape(count, -1) for part in following]
         after = np.hstack([np.zeros((count, 0), np.float32), *parts])
         if after.shape != memory.shape:
             raise self._invalid_result(
-                f"states of {after.shape[1]} numbers, but has {memory.shape[1]} at the start"
+                f"states of {after.shape[1]} numbers, but get_initial_state() returned "
+                f"{memory.shape[1]}"
             )
         columns = {name: np.asarray(one) for name, one in (said or {}).items()}
         if wrong := [name for name, one in columns.items() if len(one) != count]:
-            raise self._invalid_result(f"{', '.join(wrong)} of another number of rows than {count}")
+            raise self._invalid_result(
+                f"{', '.join(wrong)} with other numbers of rows than {count}"
+            )
         if self._knows_columns and columns.keys() != self.columns.keys():
             gave, expected = (", ".join(one) or "none" for one in (columns, self.columns))
             raise self._invalid_result(f"the further outputs {gave}; at first they were {expected}")
@@ -216,7 +220,7 @@ class HandWritten(Actor):
 
     def _invalid_result(self, gave: str) -> WorkerError:
         """Return an error which says that the policy returned something invalid, `gave`."""
-        return WorkerError(f"{type(self.policy).__name__}.compute_actions gave {gave}")
+        return WorkerError(f"{type(self.policy).__name__}.compute_actions returned {gave}")
 
     def load(self, weights: Weights) -> None:
         """Pass weights to the policy's `set_weights`, if it has one and they are not empty."""

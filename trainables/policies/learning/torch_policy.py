@@ -419,7 +419,9 @@ class ActorCriticPolicy(TorchPolicy):
         cannot write the networks or a connector, and ConfigError for a user's own filter.
         """
         if (own := self.model.architecture.distribution) is not None:
-            why = "is your own code, which files of these formats cannot contain"
+            why = (
+                "is your own code, which an exported model cannot contain; use a checkpoint instead"
+            )
             raise ExportError(f"the action distribution (custom_action_dist: {own.path}) {why}")
         # Imported only for exports: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph

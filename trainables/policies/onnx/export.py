@@ -66,7 +66,7 @@ def export(
             the file returns other numbers or other greedy actions.
     """
     if (own := inference.spaces.preprocessor_path) is not None:
-        why = "is your own code, which files of these formats cannot contain"
+        why = "is your own code, which an exported model cannot contain; use a checkpoint instead"
         raise ExportError(f"how observations are made (model.custom_preprocessor: {own}) {why}")
     _require_finite(policy, inference.connectors.filter)
     folder.mkdir(parents=True, exist_ok=True)

@@ -119,7 +119,10 @@ def _describe_graph(
             given, shaped = given[:1], given[1:]
             if not constants.keys() >= set(shaped):
                 what = f"a {node.op_type} with a computed operand"
-                raise ExportError(f"{what}, which the format {name} does not know; {ONNX} does")
+                raise ExportError(
+                    f"this policy has {what}, which the format {name} does not support; use the "
+                    f"format {ONNX}"
+                )
             for key, one in zip(_SHAPE_INPUTS[node.op_type], shaped, strict=False):
                 attributes[key] = constants[one].tolist()
         ports = {"inputs": given, "outputs": list(node.output)}
@@ -129,8 +132,8 @@ def _describe_graph(
     )
     if unknown:
         raise ExportError(
-            f"operations of this policy that the format {name} does not know: "
-            f"{', '.join(unknown)}; the format {ONNX} has all"
+            f"the format {name} does not support these operations of the policy: "
+            f"{', '.join(unknown)}; use the format {ONNX}, which supports all"
         )
     inputs, outputs = [one.name for one in found.input], [one.name for one in found.output]
     needed = {name for node in nodes for name in node["inputs"]}

@@ -371,7 +371,9 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, connector: Connector
     if type(connector) is not FrameStack or is_image(connector.observation_space):
         is_stack = type(connector) is FrameStack
         what = "FrameStack of images" if is_stack else type(connector).__name__
-        raise ExportError(f"the connector {what} cannot be written in these formats")
+        raise ExportError(
+            f"the connector {what} cannot be exported in any format; use a checkpoint instead"
+        )
     before, width = input_name, int(np.prod(shape))
     kept = size // 2 if connector.is_wide else size
     if graph.is_exact:  # high and low parts of each number

@@ -543,10 +543,10 @@ class AgentsSampler:
             return
         else:
             raise EnvError(
-                f"{self.name}, environment {env_index}, episode {episode.number}: agent {agent!r} "
-                "was cut off without a last observation, whose value continues; give it one in the "
-                "step that ends the episode, or set no_done_at_end: true, which leaves out its "
-                "last step"
+                f"{self.name}, environment {env_index}, episode {episode.number}: agent "
+                f"{agent!r} was cut off without a last observation, which is needed to value "
+                "its future; return one in the step that ends the episode, or set "
+                "no_done_at_end: true, which leaves out the agent's last step"
             )
         row = self._complete_row(episode, agent, observation)
         row.terminated, row.truncated = dead and not lasting, not dead or lasting
@@ -758,8 +758,8 @@ class AgentsSampler:
             return
         self._warned = True
         logger.warning(
-            "%s: %d steps of each environment passed without an agent that was asked to act; does "
-            "it return observations for the agents that should act?",
+            "%s: %d steps of each environment passed without an agent that was asked to act; "
+            "check that the environment returns observations for the agents that should act",
             *(self.name, ticks),
         )
 

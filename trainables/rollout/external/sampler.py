@@ -314,7 +314,10 @@ class ExternalSampler(AgentsSampler):
         `ends` are the dicts `terminateds` and `truncateds` of the episode.
         """
         if not isinstance(by_agent, Mapping):
-            return f"a poll gave the observations {shorten(by_agent)}; expected a dict by agent"
+            return (
+                f"a poll gave the observations {shorten(by_agent)}; expected a dict with agents "
+                "as keys"
+            )
         fewest = 0 if env_id in self._running else 1
         if self._is_alone and not fewest <= len(by_agent) <= 1:
             expected = f"expected one, {{{AGENT!r}: observation}}"

@@ -42,7 +42,9 @@ def checked(media: Mapping[str, Any]) -> dict[str, Any]:
             characters than ASCII letters, digits, - and _, or there are more than `MOST_NAMES`.
     """
     if len(media) > MOST_NAMES:
-        raise CallbackError(f"media: {len(media)} names; an episode has at most {MOST_NAMES}")
+        raise CallbackError(
+            f"media: {len(media)} names are too many; an episode has at most {MOST_NAMES}"
+        )
     return {name: _check_item(name, one) for name, one in media.items()}
 
 
@@ -53,7 +55,9 @@ def _check_item(name: str, item: Any) -> Any:
     """
     where = f"media[{name!r}]"
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise CallbackError(f"{where}: a name has only letters, digits, - and _, at most 60")
+        raise CallbackError(
+            f"{where}: this name is not allowed; expected at most 60 letters, digits, - and _"
+        )
     if isinstance(item, Mapping):
         return _table(where, item)
     try:
@@ -102,7 +106,7 @@ def _cell(place: str, value: Any) -> Any:
 def _require_small(place: str, size: int) -> None:
     """Raise CallbackError, in which `place` names the item, if `size` exceeds `MOST_BYTES`."""
     if size > MOST_BYTES:
-        raise CallbackError(f"{place}: {size} bytes; at most {MOST_BYTES} are kept")
+        raise CallbackError(f"{place}: it has {size} bytes, but at most {MOST_BYTES} are kept")
 
 
 def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = "") -> dict[str, str]:
@@ -148,7 +152,10 @@ def _write(path: Path, item: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
         image.imsave(draft, item, format="png")
     else:
         if not is_installed():
-            raise CallbackError("media: a video needs pip install 'sweep-rl[video]'")
+            raise CallbackError(
+                "media: a video needs PyAV, which is not installed; install it: pip install "
+                "'sweep-rl[video]'"
+            )
         path = path.with_name(f"{path.name}{SUFFIX}")
         video = VideoFile(path, FRAMES_PER_SECOND)
         for picture in item:

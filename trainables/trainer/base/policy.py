@@ -155,7 +155,7 @@ class Policy:
         another policy, or of one with other filters.
         """
         if missing := sorted({"weights", "optimizer"} - state.keys()):
-            raise ValueError(f"the state of a policy has {missing[0]}, which is missing")
+            raise ValueError(f"the state of the policy lacks {missing[0]}")
         own = self._trainer.filters
         given = state.get("filters", filters_.get_state(own))
         if given.keys() != own.keys() or not all(

@@ -380,7 +380,7 @@ class ActorCriticTrainer(Trainer):
         Raises ConfigError if ``learner`` is the compiled one, but its kernel is not built.
         """
         if self.settings.learner == COMPILED and compiled.built() is None:
-            self._refuse_kernel("a compiled one")
+            self._refuse_kernel("a compiled kernel")
         super()._build(settings, inquiry)
         seen = inquiry.inspect()
         each = [one.action for one in (*seen.agents.values(), seen.spaces)]
@@ -398,10 +398,10 @@ class ActorCriticTrainer(Trainer):
         `needed` describes the kernel with which it was trained.
         """
         if not self.context.allows_other_kernel:
-            problem = f"{COMPILED} needs the kernel that this trial has, {needed}"
+            problem = f"{COMPILED} needs the kernel with which this trial was trained, {needed}"
             hint = (
-                "build it with make kernels, or continue with the kernel here, though not "
-                "bit-exactly: sweep resume NAME --other-kernel"
+                "build that kernel with make kernels, or continue with the kernel here, "
+                "which is not bit-exact: sweep resume NAME --other-kernel"
             )
             raise ConfigError("learner", COMPILED, hint=hint, problem=problem)
 
@@ -429,7 +429,7 @@ class ActorCriticTrainer(Trainer):
         before = self.kernel
         self._settle(checkpoint["settled"])
         if (needed := checkpoint.get("kernel", self.kernel)) != self.kernel:
-            self._refuse_kernel(f"kernel {needed}, and here is {self.kernel}")
+            self._refuse_kernel(f"kernel {needed}, but the kernel here is {self.kernel}")
         checkpoint = self.as_computed_here(checkpoint)
         if before != self.kernel:
             self.__dict__.pop("_fused_learner", None)

@@ -96,6 +96,6 @@ def _exchanging(timeout_s: float) -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise ExchangeError(
-            f"another rank is gone or came later than {timeout_s} s (data_parallel_timeout_s): "
-            f"{error}"
+            f"another rank has died or did not arrive within {timeout_s} s "
+            f"(data_parallel_timeout_s): {error}"
         ) from error

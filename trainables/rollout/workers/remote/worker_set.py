@@ -160,10 +160,13 @@ class ChildWorkers(WorkerSet):
         """
         advice = "set recreate_failed_workers: true, which replaces them"
         if self._recovery.recreate_failed_workers:
-            advice = f"raise max_worker_restarts: {self._recovery.max_worker_restarts}"
+            advice = f"raise max_worker_restarts, which is {self._recovery.max_worker_restarts}"
         error = WorkerError(
-            f"none of {len(self._specs)} rollout worker(s) is left to continue with; mend what "
-            f"made them fail, or {advice}" + (f"; one of them: {first}" if first else "")
+            (
+                f"none of {len(self._specs)} rollout worker(s) is left; correct the cause of "
+                f"their failures, or {advice}"
+            )
+            + (f"; one of them: {first}" if first else "")
         )
         error.__cause__ = first
         return error
