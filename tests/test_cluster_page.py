@@ -110,7 +110,7 @@ def test_each_steps_commands_lead_one_sweep_from_a_laptop_to_a_cluster(desk: Des
     for line in certified(desk):
         desk.type(line)
     ((doctor,),) = blocks(re.escape("Is everything there?"))
-    assert "with our versions and folder" in " ".join(desk.type(doctor).split())
+    assert "with the same versions and access" in " ".join(desk.type(doctor).split())
     past = sweeps.history(Folder(desk.folder / "sweeps", "demo"))
     assert (past.searched_count, past.ended) == (14, "finished")
     assert past.pool == f"dask@tls://127.0.0.1:{desk.port}"

@@ -226,6 +226,8 @@ def test_each_part_of_a_package_is_used_by_a_sweep_that_names_it(
     assert [trial["status"] for trial in json.loads(told)["trials"]] == ["COMPLETED"] * 2
     assert not used
     told, used = sweep("verify", "demo")
-    not_compared = "has no method differences()" if is_installed else "not an installed tracker"
+    not_compared = (
+        "has no method differences()" if is_installed else "this tracker is not installed"
+    )
     assert not_compared in told
     assert not used

@@ -234,7 +234,7 @@ def _judge(
     winner = codes.index(0)
     lines = ends[1 - winner].output.splitlines()
     name = f"process {both.pids[winner]} on {machines[winner]}"
-    if "demo is active elsewhere: " not in lines[-1] or name not in lines[-1]:
+    if "demo is in use: " not in lines[-1] or name not in lines[-1]:
         raise Failed(f"the loser does not name {name}: {lines}")
     if damages := ledger_check.check(folder.ledger):
         raise Failed(f"the ledger: {damages}")

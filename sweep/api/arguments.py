@@ -68,9 +68,9 @@ def check_numbers(jobs: int | None, timeout: float | None, trials: int | None = 
     """
     for place, number in (("jobs", jobs), ("trials", trials)):
         if number is not None and not (type(number) is int and number >= 1):
-            raise BadConfig(place, number, "a whole number from 1 on")
+            raise BadConfig(place, number, "a whole number of at least 1")
     if timeout is not None and not _is_waitable(timeout):
-        longest = f"seconds, more than 0 and at most {threading.TIMEOUT_MAX:.0f}"
+        longest = f"a number of seconds above 0 and at most {threading.TIMEOUT_MAX:.0f}"
         raise BadConfig("timeout", timeout, longest)
 
 
@@ -86,7 +86,7 @@ def read_mapping(value: object, place: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise BadConfig(place, value, "a mapping of its keys to their values")
+        raise BadConfig(place, value, "a mapping from keys to values")
     return dict(value)
 
 
@@ -108,7 +108,10 @@ def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tup
     cls: type[Trainable] | None = None
     if trainable is None and not isinstance(keys.get("space"), str):
         allowed = "a function, a class, or a name such as ppo"
-        hint = "give the function itself, sweep.run(train, ...), and not what train(...) returns"
+        hint = (
+            "pass the function itself, sweep.run(train, ...), not the result of calling it, "
+            "train(...)"
+        )
         raise BadConfig("trainable", None, allowed, hint)
     if trainable is not None:
         named = trainable if isinstance(trainable, str) else pickled.name_of(trainable)
@@ -191,8 +194,8 @@ def refuse_other_services(folder: Folder, tracking_uri: str | None, storage: str
                 place,
                 without_password(str(asked)),
                 "" if kept is None else repr(without_password(kept)),
-                "leave it out to resume the sweep, or give another name",
-                problem=f"the sweep '{folder.name}' exists in {folder.root} with another value",
+                f"leave {place} out to resume this sweep, or give another name to start a new one",
+                problem=f"the sweep '{folder.name}' in {folder.root} has another {place}",
             )
 
 

@@ -178,8 +178,8 @@ def resume(
     given = None if trainable is None else pickled.class_of(trainable)
     if given is not None and not is_of_script(folder):
         named = lookup.read_spec(folder)[0].trainable
-        problem = f"{name} trains {named}, which is found by its name"
-        raise BadConfig("trainable", trainable, hint="leave it out", problem=problem)
+        problem = f"the sweep {name} trains {named}, which is imported by its name"
+        raise BadConfig("trainable", trainable, hint="leave trainable out", problem=problem)
     changed = to_plain_data(read_mapping(budget, "budget"), "budget")
     Budget().with_changes(changed, Source())
     most = {"max_disk": to_plain_data(max_disk, "max_disk")}
@@ -226,7 +226,7 @@ def load(
     if isinstance(name, str):
         return Sweep(folders.find(where, name))
     if not isinstance(name, list | tuple) or not name:
-        raise BadConfig("name", name, "the name of a sweep, or a list of names")
+        raise BadConfig("name", name, "the name of a sweep, or a list of names of sweeps")
     return Comparison([folders.find(where, one) for one in name])
 
 

@@ -187,7 +187,10 @@ class Trial:
         if not callable(getattr(found, "compute_action", None)):
             found.stop()
             name = self._sweep.spec.trainable
-            raise UsageError(f"{name} has no compute_action(); load() returns the trainable itself")
+            raise UsageError(
+                f"{name} has no method compute_action(); use load(), which returns the trainable "
+                "itself"
+            )
         policy: Policy = found
         return policy
 
@@ -233,6 +236,8 @@ class Checkpoint:
             return kept["data"]
         if folder is None:
             problem = "this checkpoint contains files"
-            raise BadConfig("folder", folder, "a folder to write them to", problem=problem)
+            raise BadConfig(
+                "folder", folder, "a folder to which these files can be written", problem=problem
+            )
         write_files(Path(folder), kept["files"])
         return Path(folder)

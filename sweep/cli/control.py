@@ -23,9 +23,15 @@ def answer_text(data: dict[str, Any]) -> str:
     if data["state"] == "done":
         return f"{name}: {printable(data['answer'])}"
     if data["driven"]:
-        return f"{name}: the driver has not answered yet; it will when it next reads requests"
+        return (
+            f"{name}: the driver has not answered yet; it carries out the request when it next "
+            "reads requests"
+        )
     again = f"sweep resume {name}{root_option(data['root'])}"
-    return f"{name}: noted; no driver runs, `{again}` begins with this"
+    return (
+        f"{name}: the request was stored, but no driver is running; `{again}` starts one, which "
+        "carries it out first"
+    )
 
 
 #: Default seconds to wait for an answer; a driver with the pool inline answers between slices.
@@ -135,7 +141,10 @@ def set_(name: str, trials: int | None, jobs: int | None, **given: Any) -> None:
     body = {"trials": trials, "jobs": jobs, **options.read_budget(given)}
     changed = {key: value for key, value in body.items() if value}
     if not changed:
-        raise click.UsageError("nothing to set; give --trials, --jobs, --budget or --max-disk")
+        raise click.UsageError(
+            "there is nothing to change; give at least one of --trials, --jobs, --budget and "
+            "--max-disk"
+        )
     _request(name, "set", changed, given)
 
 
@@ -205,10 +214,15 @@ def mcp_(
     from sweep.operations.agent.permission import Permission
 
     if find_spec("mcp") is None:
-        raise UsageError("mcp: the package of the protocol is missing: pip install 'sweep-rl[mcp]'")
+        raise UsageError(
+            "mcp: the package mcp is not installed; install it: pip install 'sweep-rl[mcp]'"
+        )
     allowed = Permission.of(spaces, root, trials, budget, jobs)
     from sweep.operations.agent import server, tools
 
     if sys.stdin is not None and sys.stdin.isatty():
-        options.say("a client of a model starts this command (docs/mcp.md); Ctrl-C ends it")
+        options.say(
+            "this command is meant to be started by a language model's client (docs/mcp.md); "
+            "Ctrl-C ends it"
+        )
     server.serve(tools.Toolbox(allowed))

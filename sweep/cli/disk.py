@@ -38,10 +38,13 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
     """
     dry_run, mlflow = given["dry_run"], given["mlflow"]
     if mlflow and names:
-        raise click.UsageError("--mlflow applies to all sweeps of the root; leave the names out")
+        raise click.UsageError(
+            "--mlflow applies to all sweeps in the root folder; leave the names out"
+        )
     if mlflow and not (dry_run or given["yes"] or sys.stdin.isatty()):
         raise click.UsageError(
-            "there is no terminal for the question; --yes deletes without asking"
+            "there is no terminal on which to ask for confirmation; give --yes to delete "
+            "without asking"
         )
     from sweep.core.errors import SweepError
     from sweep.ledger import folder as folders
@@ -82,8 +85,12 @@ def _delete_orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Fre
     if orphans and not yes:
         for one in orphans:
             what = f"{plural(len(one.runs), 'run')}, {plural(len(one.models), 'model')}"
-            options.say(printable(f"MLflow has of {one.name}, not here any more: {what}"))
-        if not click.confirm("Mark them deleted in MLflow?", err=True):
+            options.say(
+                printable(
+                    f"{one.name} is no longer on this disk, but MLflow still has {what} of it"
+                )
+            )
+        if not click.confirm("Mark them as deleted in MLflow?", err=True):
             return []
     return list(cleaning.delete_orphaned(root, orphans))
 
@@ -108,7 +115,8 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
         if not yes:
             if not sys.stdin.isatty():
                 raise click.UsageError(
-                    "there is no terminal for the question; --yes deletes without asking"
+                    "there is no terminal on which to ask for confirmation; give --yes to "
+                    "delete without asking"
                 )
             listed = ", ".join(folder.name for folder in folders)
             click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
@@ -119,7 +127,9 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
         answer([vars(one) for one in removed], lambda rows: _freed_lines(rows, dry_run=False))
         if tracked and not mlflow:
             names_of = ", ".join(tracked)
-            options.say(f"the MLflow runs of {names_of} were kept; --mlflow deletes them, too")
+            options.say(
+                f"the MLflow runs of {names_of} were kept; give --mlflow to delete them too"
+            )
 
 
 def _is_in_mlflow(folder: "Folder") -> bool:

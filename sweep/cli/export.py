@@ -94,7 +94,10 @@ def _export(
     from sweep.operations.models.trained import Choice
 
     if out is None and register is None:
-        raise click.UsageError("Missing option '--out' or '--register'.")
+        raise click.UsageError(
+            "give --out FOLDER to write the model to a folder, or --register NAME to register it "
+            "in MLflow"
+        )
     choice = Choice(trial, checkpoint)
     with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
         where = out or Path(scratch) / "model"
@@ -107,7 +110,7 @@ def _export(
         try:
             uri = registering.register(sync.tracker_context(folder), card, where, register)
         except StorageError as error:  # the model was exported, which may have taken long
-            kept = "" if out is None else f", with another --out: the model is in {out}"
+            kept = "" if out is None else f"; the model is in {out}, so give another --out"
             raise StorageError(f"{error}{kept}") from error
         except SweepError:
             shutil.rmtree(where)  # so that the corrected command can use the folder
@@ -182,7 +185,7 @@ def _refuse_choice(choice: "Choice") -> None:
     for option, value in (("--trial", choice.trial), ("--checkpoint", choice.checkpoint)):
         if value != "best":
             raise click.UsageError(
-                f"{option} {value}: an exported folder contains one model; leave {option} out"
+                f"{option} {value}: an exported folder contains only one model; leave {option} out"
             )
 
 

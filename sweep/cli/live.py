@@ -200,7 +200,7 @@ class Narrator:
         if unseen and event.rows and not self._warned and self._history.best is None:
             self._warned = True
             noted = event.reason.partition("; ")[2] or f"its results had no metric '{metric}'"
-            said = f"{noted}; no trial has it so far, and trials without it are not compared"
+            said = f"{noted}; no trial has had it so far, and trials without it cannot be compared"
             yield Line(Kind.NOTICE, event.trial, f"cannot be compared: {printable(said)}")
 
     def _replica(self, event: Opened | Closed) -> Replica:

@@ -248,7 +248,8 @@ def _report_error(error: Exception) -> int:
         todo = remedy(error)
         return _print_error(f"{error}; {todo}" if todo else str(error), STORAGE_FAILED)
     click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    return _print_error(f"internal error: {type(error).__name__}: {error}", OWN_ERROR)
+    said = f"internal error: {type(error).__name__}: {error}; report it with the traceback above"
+    return _print_error(said, OWN_ERROR)
 
 
 def _describe_permission(path: str) -> str:

@@ -37,7 +37,7 @@ def check_waitable(
     """
     if value is not None and not value <= threading.TIMEOUT_MAX:  # FloatRange accepts NaN
         longest = f"at most {threading.TIMEOUT_MAX:.0f}"
-        raise click.BadParameter(f"cannot wait {value:g} seconds; allowed is {longest}.")
+        raise click.BadParameter(f"cannot wait {value:g} seconds; give {longest} seconds.")
     return value
 
 
@@ -134,7 +134,7 @@ def pool(options_given: dict[str, Any]) -> str | None:
 
     for key, allowed in (("pool", "the name of a pool"), ("address", "an address")):
         if options_given[key] is not None and not options_given[key].strip():
-            raise BadConfig(f"--{key}", options_given[key], f"{allowed}, or leave it out")
+            raise BadConfig(f"--{key}", options_given[key], allowed, f"or leave --{key} out")
     return (
         f"{options_given['pool'] or ''}@{options_given['address']}"
         if options_given["address"]
@@ -291,7 +291,7 @@ def open_answer(
         StorageError: the answer cannot be written, for any reason except a closed pipe.
     """
     if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other; give one of them")
+        raise click.UsageError("--json and --csv cannot be used together; give only one of them")
     from sweep.cli.terminal import Terminal, unwrapped
     from sweep.core.errors import StorageError, with_remedy
     from trainables.errors import printable
@@ -316,7 +316,7 @@ def open_answer(
             terminal.show(unwrapped(shown) if isinstance(shown, str) else shown)
         if terminal.failure is not None and not isinstance(terminal.failure, BrokenPipeError):
             failed = with_remedy(terminal.failure)
-            raise StorageError(f"the answer could not be written: {failed}")
+            raise StorageError(f"the answer could not be written to standard output: {failed}")
 
     aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     with aside, until_answered:

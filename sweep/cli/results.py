@@ -186,7 +186,7 @@ def _refuse_test_options(options_given: dict[str, Any]) -> None:
 
     for option in ("top", "jobs", "pool", "address", "timeout"):
         if options_given[option] is not None:
-            hint = "add the number of seeds, such as --test-seeds 10, or leave it out"
+            hint = f"add the number of test seeds, such as --test-seeds 10, or leave {option} out"
             problem = "has no effect without --test-seeds"
             raise BadConfig(f"--{option}", options_given[option], hint=hint, problem=problem)
 
@@ -305,8 +305,8 @@ def report(
     if len(names) > 1:
         if watch or png is not None:
             raise click.UsageError(
-                f"{'--watch' if watch else '--png'} is for one sweep; leave it out, or give one "
-                "NAME"
+                f"{'--watch' if watch else '--png'} works with one sweep only; leave it out, "
+                "or give one NAME"
             )
         _write_comparison(names, root, out or Path(COMPARISON))
         return

@@ -75,7 +75,7 @@ def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
     files = TEMPLATES[kind]
     if there := sorted(name for name in files if (folder / name).exists()):
         raise click.UsageError(
-            f"{folder / there[0]} exists already; nothing was written; give another folder"
+            f"{folder / there[0]} exists already, so nothing was written; give another folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
     templates = resources.files("search_spaces") / "templates"
@@ -121,7 +121,9 @@ def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None)
 
     path = folder / "space.yaml"
     if path.exists():
-        raise click.UsageError(f"{path} exists already; nothing was written; give another folder")
+        raise click.UsageError(
+            f"{path} exists already, so nothing was written; give another folder"
+        )
     called = name_from(source.stem if folder == Path() else folder.resolve().name)
     converted = conversion.convert(specs.text_of(source), str(source), called, env, algorithm)
     text = converted.text(source.name)
@@ -137,7 +139,7 @@ def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None)
             schema.MODELINE + text, str(path), [str(folder.resolve()), str(Path.cwd())]
         )
     except UsageError as error:
-        options.say(f"complete the spec before the first run: {error}")
+        options.say(f"complete the spec before you run it: {error}")
         return
     click.echo(f"try it:  sweep run {shlex.quote(str(path))}")
 

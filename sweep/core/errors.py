@@ -385,10 +385,10 @@ class SweepLocked(LedgerError):
 
     exit_code = 3
 
-    def __init__(self, sweep: str, holder: str, hint: str = "stop that one first") -> None:
+    def __init__(self, sweep: str, holder: str, hint: str = "stop that process first") -> None:
         self.sweep = sweep
         self.holder = holder
-        super().__init__(f"{sweep} is active elsewhere: {holder} holds it; {hint}")
+        super().__init__(f"{sweep} is in use: {holder} holds it; {hint}")
 
 
 class StorageError(SweepError):
@@ -397,7 +397,7 @@ class StorageError(SweepError):
     exit_code = 4
 
 
-_OF_FILES = "allow more with `ulimit -n 1024`, or give fewer --jobs"
+_OF_FILES = "raise the limit on open files with `ulimit -n 1024`, or give fewer --jobs"
 #: Number of a system's error → the remedy.
 _REMEDIES = {
     errno.ENOSPC: "free some space on that disk",
@@ -411,7 +411,7 @@ _REMEDIES = {
 _REMEDIES_OF_WRITING = {
     errno.EACCES: "get permission to write there, or use another place",
     errno.EPERM: "get permission to write there, or use another place",
-    errno.ENOENT: "make the folder that is to contain it",
+    errno.ENOENT: "create the folder that should contain it",
     errno.ENOTDIR: "use another place: a part of this path is a file",
     errno.EISDIR: "use another place: this one is a folder",
 }
@@ -432,7 +432,7 @@ def with_remedy(error: OSError) -> str:
     If none is known, it is the advice to repair that and run again.
     """
     reason, code = error.strerror or str(error), error.errno or 0
-    found = remedy(error) or _REMEDIES_OF_WRITING.get(code, "run this again when that is repaired")
+    found = remedy(error) or _REMEDIES_OF_WRITING.get(code, "remove the cause, then try again")
     return f"{reason}; {found}"
 
 

@@ -196,19 +196,21 @@ def load(name: str, stored: PickledTrainable | None) -> type[Trainable]:
     """
     if stored is None:
         raise UsageError(
-            f"trainable: '{printable(name)}' is a function or class of a script or notebook, and "
-            f"is not kept here; call sweep.run() or sweep.resume(…, trainable=…) there, or write "
-            f"the path package.module:Name"
+            f"trainable: '{printable(name)}' is a function or class of a script or notebook, "
+            "and this sweep has no copy of it; call sweep.run() or sweep.resume(…, "
+            "trainable=…) in that script or notebook, or write the path package.module:Name"
         )
     path = Path(stored.file)
     loaded = file.read(path, trust=stored.trust)
     header, pickle = loaded.header, loaded.state.get("pickle")
     if not isinstance(pickle, Opaque) or header.get("sweep") != stored.sweep_id:
-        raise CorruptCheckpoint(path, "it is not the trainable of this sweep")
+        raise CorruptCheckpoint(path, "this file does not contain the trainable of this sweep")
     made, now = dict(header.get("libraries", {})), libraries()
     if changed := [key for key, version in now.items() if made.get(key) != version]:
-        others = ", ".join(f"{key} {made.get(key)}, here it is {now[key]}" for key in changed)
-        raise UsageError(_script_needed_message(stored, header, f"was made with {others}"))
+        others = ", ".join(
+            f"{key} {made.get(key)}, but {now[key]} is installed here" for key in changed
+        )
+        raise UsageError(_script_needed_message(stored, header, f"was saved with {others}"))
     import cloudpickle
 
     try:

@@ -128,7 +128,7 @@ class Kind(Generic[T]):
                 path = importing.entry_point_path(self.package, name)
             if path is None:
                 known = [*names(self.package), *importing.entry_points(self.package)]
-                raise UnknownName(self.noun, name, known, "or your own, as package.module:Name")
+                raise UnknownName(self.noun, name, known, "or name your own as package.module:Name")
             return importing.import_object(path)
         except NotImportable as error:
             if path is not None and error.known is not None:
@@ -168,8 +168,8 @@ class Kind(Generic[T]):
             for own in self.defines:
                 if getattr(loaded, own, missing) is getattr(self.base, own, missing):
                     raise UsageError(
-                        f"{self.noun}: '{printable(name)}' does not define {own}; "
-                        f"{self.base.__module__}.{self.base.__qualname__} says what that is"
+                        f"{self.noun}: '{printable(name)}' does not define {own}; define it "
+                        f"as {self.base.__module__}.{self.base.__qualname__} describes"
                     )
             return loaded
         described = (

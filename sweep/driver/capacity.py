@@ -79,7 +79,11 @@ def most_at_once(
     cores = machine.cpu or joblib.cpu_count()
     if wants.cpu > cores and not clustered:
         raise _too_little_error(
-            spec, ("cpu",), wants.cpu, f"{cores:g} cores", "machine.cpu says otherwise"
+            spec,
+            ("cpu",),
+            wants.cpu,
+            f"{cores:g} cores",
+            "if the machine has more, set machine.cpu",
         )
     if machine.cpu is not None and not clustered:
         places.append(machine.cpu // wants.cpu)
@@ -88,13 +92,20 @@ def most_at_once(
         places.append(count // wants.gpu if wants.gpu >= 1 else count * per_device)
         if not places[-1]:
             raise _too_little_error(
-                spec, ("gpu",), wants.gpu, f"{count} GPUs", "machine.gpu says otherwise"
+                spec,
+                ("gpu",),
+                wants.gpu,
+                f"{count} GPUs",
+                "if the machine has more, set machine.gpu",
             )
     for name, amount in wants.custom.items():
         total = machine.custom.get(name, 0)
         places.append(math.floor(total / amount + 1e-9))
         if not places[-1]:
-            hint = f"say how many there are: machine: {{custom: {{{name}: {amount:g}}}}}"
+            hint = (
+                f"write how many the machine has, for example machine: {{custom: {{{name}: "
+                f"{amount:g}}}}}"
+            )
             raise _too_little_error(spec, ("custom", name), amount, f"{total:g} '{name}'", hint)
     return int(min(places))
 
@@ -116,8 +127,9 @@ def allow_files(slots: int, pool: str) -> None:
     if needed > most:
         fewer = ", or give fewer --jobs" if local > 1 else ""
         raise StorageError(
-            f"this process may have {hard} files open, and a driver with "
-            f"{plural(slots, 'slot')} needs {needed}; allow more with `ulimit -n 1024`{fewer}"
+            f"this process may have only {hard} files open, but a driver with "
+            f"{plural(slots, 'slot')} needs {needed}; raise the limit with `ulimit -n "
+            f"{needed}`{fewer}"
         )
     if needed > soft != resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(min(2 * needed, most)), hard))
@@ -132,9 +144,12 @@ def allowed_slots(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
     """
     slots = min(jobs, most_at_once(spec, clustered=pool.clustered))
     if type(pool).resize is Pool.resize and slots != pool.slots:
-        later = f"{slots} when `sweep resume` takes another --pool"
-        return slots, f"{pool.slots} at once as before, as this pool keeps its slots; {later}"
-    why = ", as limits and resources allow no more" if slots < jobs else ""
+        later = f"`sweep resume` with another --pool uses {slots}"
+        return slots, (
+            f"still {pool.slots} at once, because this pool cannot change its number of slots; "
+            f"{later}"
+        )
+    why = ", because limits and resources allow no more" if slots < jobs else ""
     return slots, f"{slots} at once{why}"
 
 
@@ -146,7 +161,7 @@ def _too_little_error(
     `path` is the resource's key below ``resources``, `value` the requested amount, `available` the
     machine's amount in words, and `hint` advice.
     """
-    problem = f"{value:g} is more than the machine has, so that no trial could ever run"
+    problem = f"{value:g} is more than the machine has, so no trial could run"
     return spec.source.refuse(("resources", *path), value, f"at most {available}", hint, problem)
 
 

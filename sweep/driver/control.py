@@ -102,7 +102,7 @@ class RequestHandler:
         if not (numbers := _named_trials(request)):
             self._check_term(request)
             again = "resume" if self.history.final_evaluation is None else "best --test-seeds"
-            text = f"slices save and end; continue with `sweep {again}`"
+            text = f"running trials save and stop; continue with `sweep {again}`"
             return Response(Answer(True, text), ends_driver=True)
         trials = [self._open_trial(number) for number in numbers]
         return self._hold(trials, UserHold.STOP, "stopped", _stop_moves(trials))
@@ -115,18 +115,22 @@ class RequestHandler:
         """
         if not self.saves:
             raise UsageError(
-                "pause: the trainable has no save_checkpoint(); stop the trial instead"
+                "pause: the trainable has no save_checkpoint(), so it cannot be paused; stop "
+                "the trial instead"
             )
         if not (numbers := _named_trials(request)):
             self._check_term(request)
-            text = "nothing new begins, and slices save and end; `sweep unpause` continues"
+            text = (
+                "no new trial starts, and running trials save and pause; `sweep unpause` "
+                "continues them"
+            )
             return Response(Answer(True, text), (Suspended(True),))
         trials = [self._open_trial(number) for number in numbers]
         for trial in trials:
             if trial.hold:
                 raise UsageError(
-                    f"trial {trial.number} is already held ({trial.hold.value}); `sweep unpause` "
-                    "releases paused trials"
+                    f"trial {trial.number} is already held (a user asked it to "
+                    f"{trial.hold.value}); `sweep unpause` releases paused trials"
                 )
         return self._hold(trials, UserHold.PAUSE, "paused")
 
@@ -140,7 +144,9 @@ class RequestHandler:
         if not (numbers := _named_trials(request)):
             self._check_term(request)
             if not self.history.suspended:
-                raise UsageError("unpause: the sweep is not paused; name the paused trials")
+                raise UsageError(
+                    "unpause: the sweep as a whole is not paused; name the paused trials"
+                )
             return Response(Answer(True, "it continues"), (Suspended(False),))
         for number in numbers:
             if self._trial(number).hold is not UserHold.PAUSE:  # ended trials may be held too
@@ -163,7 +169,8 @@ class RequestHandler:
         body, parent = request.body, self._trial(number)
         if self.proposer is None:
             raise UsageError(
-                "clone: this driver cannot create trials; clone when the search is running"
+                "clone: a final evaluation creates no trials; clone the trial after `sweep "
+                "resume` has continued the search"
             )
         made = self.proposer.clone(
             self.history, parent, body.get("settings", {}), body.get("from_checkpoint", False)
@@ -181,25 +188,29 @@ class RequestHandler:
         """
         if self.space is None:
             raise UsageError(
-                "suggest: this driver creates no trials; suggest when the search is running"
+                "suggest: a final evaluation creates no trials; suggest settings after "
+                "`sweep resume` has continued the search"
             )
         if not (given := request.body.get("settings", {})):
-            raise UsageError("suggest: no settings; give at least one, such as lr=0.001")
+            raise UsageError("suggest: no settings are given; give at least one, such as lr=0.001")
         settings = initial.read_suggestion(self.space, given, Source(marks={(): Place("suggest")}))
         before = len(self.history.open_suggestions)
         if self.history.exhausted:
-            raise UsageError(f"suggest: the search has ended: {self.history.exhausted}")
+            raise UsageError(
+                "suggest: the search has ended, so no new trial can try these settings: "
+                f"{self.history.exhausted}"
+            )
         if self.history.uncreated_trials <= before:
-            waiting = f", {before} of them for suggestions that wait" if before else ""
+            waiting = f", {before} of them by suggestions that are still waiting" if before else ""
             more = self.history.wanted + 1
             raise UsageError(
-                f"suggest: all {self.history.wanted} trials are taken{waiting}; "
-                f"`sweep set NAME --trials {more}` makes room for one more"
+                f"suggest: all {self.history.wanted} trials are taken{waiting}; `sweep set "
+                f"NAME --trials {more}` makes room for one more"
             )
         turn = self._describe_turn(before)
         event = Suggested(settings, request.body.get("author", ""), request.body.get("reason", ""))
         after = f", after {formatting.plural(before, 'other suggestion')}" if before else ""
-        text = f"{formatting.settings(settings)} is tried by {turn}{after}"
+        text = f"{formatting.settings(settings)} will be tried by {turn}{after}"
         return Response(Answer(True, text), (event,))
 
     def _describe_turn(self, before: int) -> str:
@@ -214,14 +225,18 @@ class RequestHandler:
         if self.options.most_suggested(history.wanted) >= number:
             return f"a later trial, since at most {share:.4g} of the trials take suggestions"
         if not share:
-            raise UsageError("suggest: searcher.suggested is 0, so no trial takes suggestions")
+            raise UsageError(
+                "suggest: searcher.suggested is 0, so no trial takes suggestions; set it to more "
+                "than 0 in a new sweep"
+            )
         most, more = (
             self.options.most_suggested(history.wanted),
             math.ceil(number / exact_decimal(share)),
         )
         raise UsageError(
-            f"suggest: searcher.suggested is {share:.4g}, so of {history.wanted} trials at most "
-            f"{most} take suggestions; `sweep set NAME --trials {more}` makes room for one more"
+            f"suggest: searcher.suggested is {share:.4g}, so at most {most} of "
+            f"{history.wanted} trials take suggestions; `sweep set NAME --trials {more}` "
+            "makes room for one more"
         )
 
     def set(self, request: Request) -> Response:
@@ -235,7 +250,7 @@ class RequestHandler:
         if trials is not None:
             check_total(self.history, trials)
         if jobs is not None and jobs > UNBOUNDED:
-            raise UsageError(f"--jobs: {jobs} is more than {UNBOUNDED}, the most of a driver")
+            raise UsageError(f"--jobs: {jobs} is not allowed; expected at most {UNBOUNDED}")
         changes: list[str] = []
         events: list[Event] = []
         budget, max_disk = request.body.get("budget", {}), request.body.get("max_disk")
@@ -285,7 +300,7 @@ class RequestHandler:
         trial = self._trial(number)
         if trial.status in FINISHED:
             raise UsageError(
-                f"trial {number} has ended ({trial.status}); `sweep clone` runs a copy of it"
+                f"trial {number} has ended ({trial.status}); `sweep clone` trains a copy of it"
             )
         return trial
 
@@ -293,8 +308,8 @@ class RequestHandler:
         """Raise UsageError if a request was meant for a driver that has ended, or none runs."""
         if request.term != self.history.term or not self.driven:
             raise UsageError(
-                f"{request.verb}: no driver is running, so only single trials can be changed; "
-                f"name a trial"
+                f"{request.verb}: no driver is running, so only single trials can be "
+                "changed; name a trial"
             )
 
 

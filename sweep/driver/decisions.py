@@ -99,9 +99,7 @@ def check_plan(plan: object, free: int, uncreated_trials: int, name: str) -> Non
         raise UsageError(f"{who} requested {wanted} slots; expected at most the {free} free ones")
     if len(plan.fresh) > uncreated_trials:
         wanted = len(plan.fresh)
-        allowed = (
-            f"at most the {uncreated_trials} that are left, which history.uncreated_trials says"
-        )
+        allowed = f"at most {uncreated_trials}, the value of history.uncreated_trials"
         raise UsageError(f"{who} requested {wanted} new trials; expected {allowed}")
 
 
@@ -138,7 +136,9 @@ def _check_seeds(plan: Plan, history: History, who: str) -> None:
     for more in plan.seeds:
         if more.index != seeds[more.trial]:
             what = f"an AddSeed of trial {more.trial} with index {more.index}"
-            raise UsageError(f"{who} returned {what}; expected {seeds[more.trial]}, the next one")
+            raise UsageError(
+                f"{who} returned {what}; expected the trial's next index, {seeds[more.trial]}"
+            )
         seeds[more.trial] += 1
 
 
@@ -192,7 +192,7 @@ def slice_end_event(
         status, reason = _judge_lost(replica, outcome.reason, limits.max_failures)
     elif outcome.end is End.UNSAVED:
         what = _refusing_place(outcome.error)
-        status, reason = Status.PAUSED, f"the {what} took no checkpoint: {outcome.error}"
+        status, reason = Status.PAUSED, f"the {what} did not store a checkpoint: {outcome.error}"
     else:
         status = _STATUS.get(outcome.end, Status.PAUSED)
         if outcome.end is End.DIVERGED:
@@ -272,8 +272,8 @@ def disk_refused(closed: Sequence[Closed], folder: object) -> str:
     for event in closed:
         if event.end is End.UNSAVED:
             return (
-                f"trial {event.trial}: {event.reason}: {folder}; what was saved before is safe, "
-                f"resume the sweep when the {_refusing_place(event.error)} is well"
+                f"trial {event.trial}: {event.reason}; earlier checkpoints are safe; repair "
+                f"the {_refusing_place(event.error)}, then resume the sweep in {folder}"
             )
     return ""
 
@@ -351,7 +351,7 @@ def reopening_moves(history: History) -> list[Moved]:
         Moved(
             r.trial,
             Status.PAUSED if r.slices else Status.WAITING,
-            "the sweep has more to do",
+            "the sweep continues beyond its earlier end",
             r.index,
         )
         for r in waited
@@ -364,7 +364,12 @@ def retried_moves(history: History) -> list[Moved]:
     All their replicas that have ended are moved, except completed ones.
     """
     return [
-        Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
+        Moved(
+            trial.number,
+            Status.PAUSED,
+            "it is retried, as `--retry-failed` requested",
+            replica.index,
+        )
         for trial in history.ordered(order.replica_status_key(Status.FAILED))
         for replica in trial.replicas
         if replica.status in FINISHED - {Status.COMPLETED}
@@ -377,14 +382,14 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
     The slice neither crashed nor lost its process or a checkpoint.
     """
     if outcome.end is End.ASKED and replica.hold:
-        return f"a person asked it to {replica.hold}"
+        return f"a user asked it to {replica.hold}"
     if outcome.end is End.DONE and not outcome.reason:  # no criterion was met
         top, time_attr = replica.goal.top, replica.objective.time_attr
         last = outcome.rows[-1].metrics if outcome.rows else {}
         time = to_number(last.get(time_attr))
         if top is None or last.get("done") is True or time is None or time < top:
-            return "the trainable was done"
-        return f"it reached the top, {time_attr} {top:g}"
+            return "the trainable reported that it is done"
+        return f"it reached its end, {time_attr} {top:g}"
     return f"{_WHY[outcome.end]}: {outcome.reason}" if outcome.reason else _WHY[outcome.end]
 
 
@@ -413,10 +418,10 @@ def _judge_crashed(
     where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"
     what = f"{where} raised {outcome.reason}"
     if at in replica.crashes:
-        return Status.FAILED, f"{what}; it did so before, so it is not retried"
+        return Status.FAILED, f"{what}; the same happened before, so it is not retried"
     if len(replica.crashes) >= max_failures:
-        return Status.FAILED, f"{what}; after {max_failures} retries none are left"
-    return Status.PAUSED, f"{what}; it is tried once more"
+        return Status.FAILED, f"{what}; all {max_failures} retries are used up"
+    return Status.PAUSED, f"{what}; it will be retried once"
 
 
 def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
@@ -447,9 +452,10 @@ def unpaused_note(replica: Replica, outcome: SliceOutcome | Closed) -> str:
     if not any(time is not None and time >= at for time in before):
         return ""
     return (
-        f"; it ran past its rung at {time_attr} {at:g}, as it reported no checkpoint to wait with: "
-        f"call report(..., checkpoint=...), or use a scheduler that pauses none, such as "
-        f"{{name: asha, type: stopping}}; a command that saves none needs checkpoints: false"
+        f"; it trained past its rung at {time_attr} {at:g}, because it reported no "
+        "checkpoint from which it could continue: call report(..., checkpoint=...), or use a "
+        "scheduler that pauses no trials, such as {name: asha, type: stopping}; for a "
+        "command that saves no checkpoints, set checkpoints: false"
     )
 
 
@@ -545,8 +551,8 @@ def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
     found = _describe_missing(metric, replica.names, instead)
     then = " T" if found.endswith("?") else "; t"
     return UnknownMetric(
-        f"metric: trial {replica.trial} reached {place}, and {found}{then}he training is kept: "
-        f"`sweep resume {name} --metric {other}` continues it"
+        f"metric: trial {replica.trial} reached {place}, but {found}{then}he training is "
+        f"kept: `sweep resume {name} --metric {other}` continues it"
     )
 
 
@@ -559,10 +565,10 @@ def _describe_missing(metric: str, names: Sequence[str], found: str) -> str:
     if not found and any(name.startswith(f"{metric}/") for name in names):
         found = "a nested dict"
     if found:
-        has = f"in its results '{metric}' is {found}, and no number"
+        has = f"in its results '{metric}' is {found}, not a number"
     close = " or ".join(f"'{key}'" for key in _similar_names(metric, names))
     shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
-    return f"{has}, they have: {shown or 'no numbers'}" + (f"; did you mean {close}?" * bool(close))
+    return f"{has}; they have: {shown or 'no numbers'}" + (f"; did you mean {close}?" * bool(close))
 
 
 def _is_misspelt(metric: str, names: Sequence[str]) -> bool:

@@ -65,7 +65,7 @@ class BudgetTracker:
             return ""
         spent = history.spent_s + ledger.now() - self._began
         if budget.time_s is not None and spent >= budget.time_s:
-            return f"budget.time_s: {budget.time_s:g} seconds are over"
+            return f"budget.time_s: {budget.time_s:g} seconds are used up"
         if self._k != history.k:
             self._k = history.k
             self._why = next(self._exhausted_parts(history, budget), "")
@@ -115,7 +115,7 @@ class BudgetTracker:
         ended.changed_from = len(states)
         if since >= patience and math.isfinite(best):
             best *= history.objective.sign
-            yield f"budget.patience: {since} trials in a row were no better than {best:.6g}"
+            yield f"budget.patience: {since} trials in a row were not better than {best:.6g}"
 
 
 def cpu_hours(history: History, spec: SweepSpec) -> float:
@@ -158,7 +158,9 @@ def _check_target(history: History, target: float) -> Iterator[str]:
     best, sign = history.highest, history.objective.sign
     score = best.score if best else None
     if best and score is not None and sign * (score - target) >= 0:
-        yield f"budget.target: trial {best.number} has {score:.6g}, the target is {target:g}"
+        yield (
+            f"budget.target: trial {best.number} has reached {score:.6g}; the target is {target:g}"
+        )
 
 
 def check_total(history: History, trials: int) -> None:
@@ -168,11 +170,11 @@ def check_total(history: History, trials: int) -> None:
     """
     if trials < history.searched_count:
         raise UsageError(
-            f"--trials: {trials} is less than the {history.searched_count} trials that exist; "
-            f"it is the total number of trials"
+            f"--trials: {trials} is less than the {history.searched_count} trials that exist "
+            f"already; give a total of at least {history.searched_count}"
         )
     if trials > MOST_TRIALS:
-        raise UsageError(f"--trials: {trials} is more than {MOST_TRIALS}, the most of one sweep")
+        raise UsageError(f"--trials: {trials} is not allowed; expected at most {MOST_TRIALS}")
 
 
 def present_budget(spec: SweepSpec, history: History) -> Budget:
@@ -205,10 +207,10 @@ def check_changed_budget(
     settled = changes.get("settled")
     if settled is not None and not is_by_expectation(history.objective):
         problem = (
-            "cannot be used in this sweep: it has objectives, constraints or an aggregate in "
-            "addition to the expected score"
+            "cannot be used in this sweep, whose spec has objectives, constraints or an "
+            "aggregate in addition to the expected score"
         )
-        raise BadConfig("--budget settled", settled, hint="leave it out", problem=problem)
+        raise BadConfig("--budget settled", settled, hint="leave settled out", problem=problem)
 
 
 def _check_settled(history: History, share: float) -> Iterator[str]:
@@ -220,9 +222,9 @@ def _check_settled(history: History, share: float) -> Iterator[str]:
     found = history.expectations.outlook() if is_by_expectation(history.objective) else None
     if found is not None and found.relative_gain < share:
         yield (
-            f"budget.settled: as much training again is expected to improve the pick by "
-            f"{found.gain:.3g}, {found.relative_gain:.2%} of the range of {found.range:.3g}; less "
-            f"than {share:.2%} is settled"
+            "budget.settled: as much training again is expected to improve the pick by only "
+            f"{found.gain:.3g}, {found.relative_gain:.2%} of the range of {found.range:.3g}, "
+            f"which is less than {share:.2%}"
         )
 
 
@@ -269,8 +271,9 @@ def choose_deletions(history: History, limit: int | None) -> tuple[list[Dropped]
     if over <= 0:
         return dropped, ""
     return dropped, (
-        f"checkpoint.max_disk: {size_text(over + limit)} of checkpoints and logs are needed to "
-        f"continue, {size_text(limit)} are allowed; `sweep resume --max-disk` continues with more"
+        f"checkpoint.max_disk: the sweep needs {size_text(over + limit)} for checkpoints and "
+        f"logs to continue, but only {size_text(limit)} are allowed; give more with `sweep "
+        "resume --max-disk`"
     )
 
 
@@ -504,7 +507,12 @@ class Guard:
         most = self._limits.no_answer_s
         if most is None or min(silent_s, now - observation.progressed_at) < most:
             return None
-        return WorkerLost(None, pid, f"its worker has made no progress for {most:g} s")
+        return WorkerLost(
+            None,
+            pid,
+            f"neither the worker nor the trial has made progress for {most:g} s "
+            "(limits.no_answer_s)",
+        )
 
     def _read_note(self, observation: _Observation, opened: Opened, now: float) -> None:
         """Read a slice's progress file into `observation` if it has changed.
@@ -542,17 +550,25 @@ class Guard:
             grace_s = min(max(GRACE * limits.trial_s, LEAST_GRACE_S), MOST_GRACE_S)
             if now - observation.progressed_at > max(0.0, left) + grace_s:
                 yield LimitPassed(
-                    f"limits.trial_s: the trial has trained for {limits.trial_s:g} s, and its "
-                    f"iteration did not end within another {grace_s:g} s"
+                    f"limits.trial_s: the trial has trained for {limits.trial_s:g} s, and "
+                    f"its iteration did not end within another {grace_s:g} s"
                 )
         if (
             limits.no_progress_s is not None
             and now - observation.progressed_at > limits.no_progress_s
         ):
-            yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
+            yield WorkerLost(
+                None,
+                pid,
+                "limits.no_progress_s: the trial has made no progress for "
+                f"{limits.no_progress_s:g} s",
+            )
         if limits.trial_memory is not None and used > limits.trial_memory:
             allowed = size_text(limits.trial_memory)
-            why = f"limits.trial_memory: {size_text(used)} used, {allowed} allowed"
+            why = (
+                f"limits.trial_memory: the trial uses {size_text(used)} of memory, but only "
+                f"{allowed} are allowed"
+            )
             yield WorkerLost(None, pid, why)
 
 

@@ -148,10 +148,12 @@ class Proposer:
             if name in held and value != parent.searched.get(name):
                 was = shorten(parent.searched.get(name))
                 problem = (
-                    f"{name} cannot be changed from {was}, because the checkpoint of trial "
-                    f"{parent.number} holds it"
+                    f"the clone continues from a checkpoint of trial {parent.number}, which "
+                    f"fixes {name} at {was}"
                 )
-                hint = "leave it out, or leave --from-checkpoint out"
+                hint = (
+                    f"leave {name} out, or leave --from-checkpoint out to train from the beginning"
+                )
                 raise BadConfig(f"--set {name}", value, hint=hint, problem=problem)
         own = {name: canonical(space.domain_of(name), value) for name, value in changes.items()}
         searched = {**parent.searched, **own}
@@ -159,10 +161,15 @@ class Proposer:
         found = self._resolve_point(searched)
         for name in changes.keys() - found.searched.keys():
             when = " and ".join(one.describe() for one in space.parameters[name].when)
-            raise BadConfig(f"--set {name}", changes[name], f"{name} only when {when}", "remove it")
+            raise BadConfig(
+                f"--set {name}", changes[name], f"a value for {name} only when {when}", "remove it"
+            )
         if from_checkpoint:
             if any(replica.newest_checkpoint is None for replica in parent.replicas):
-                raise UsageError(f"trial {parent.number} has no checkpoint to start from")
+                raise UsageError(
+                    f"trial {parent.number} has no checkpoint to start from; leave "
+                    "--from-checkpoint out"
+                )
             wish = Exploit(parent.number, searched, Goal(), "")
             return replace(
                 self._make_offspring(parent, wish, number, history.k), clone_of=parent.number
@@ -201,8 +208,8 @@ class Proposer:
 
         def given(name: str, _domain: Domain) -> Any:
             if name not in searched:
-                problem = "has no value, although its condition holds"
-                raise space.source.refuse((name,), None, hint="give it one", problem=problem)
+                problem = "it has no value, although its condition is met"
+                raise space.source.refuse((name,), None, hint="give it a value", problem=problem)
             return searched[name]
 
         return space.resolve(given)
@@ -250,7 +257,7 @@ class Proposer:
             except Exhausted as error:
                 full = str(error)
         crossed = ", ".join(self.spec.space.crossed_domains)
-        raise Exhausted(f"{full}, whatever {crossed} may be" if crossed else full)
+        raise Exhausted(f"{full}, with any value of {crossed}" if crossed else full)
 
     def _choose_suggested(
         self, history: History, trials: _KnownTrials, suggested: Mapping[str, Any], index: int
@@ -285,7 +292,7 @@ class Proposer:
             if any_will_do or not (again or history.has_settings(settings.searched)):
                 return settings
         if not space.domains:
-            raise Exhausted("the only point of the space has a trial")
+            raise Exhausted("a trial already has the only point of the space")
         return self._draw_untried(space, trials)
 
     def _proposals(
@@ -338,7 +345,9 @@ class Proposer:
 
         def given(name: str, _domain: Domain) -> Any:
             if name not in searched:
-                raise self._refusal(proposal, f"a value for {name}, since it is active here")
+                raise self._refusal(
+                    proposal, f"a value for {name}, which is active with these settings"
+                )
             return searched[name]
 
         return space.resolve(given)
@@ -371,7 +380,7 @@ class Proposer:
             )
         left = list(_points.untried_points(points, trials, range(points.count)))
         if not left:
-            raise Exhausted(f"each of the {points.count} points of the space has a trial")
+            raise Exhausted(f"all {points.count} points of the space have a trial")
         stream = rng.generator(self.spec.seed, "search", len(trials), "left")
         return left[int(stream.integers(len(left)))]
 
@@ -385,7 +394,8 @@ def _check_inside(space: Space, searched: Mapping[str, Any], parent: Trial) -> N
         if name in searched and not (domain := space.domain_of(name)).contains(searched[name]):
             value = searched[name]
             problem = (
-                f"trial {parent.number} has {shorten(value)}, which is outside the present space"
+                f"trial {parent.number} has the value {shorten(value)}, which is outside the "
+                "present space"
             )
-            hint = f"change its {name} too"
+            hint = f"give the clone another {name} too"
             raise BadConfig(f"--set {name}", value, domain.describe(), hint, problem=problem)

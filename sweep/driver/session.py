@@ -44,7 +44,7 @@ SHORT_PATIENCE_S = 5.0
 #: The same for callbacks.
 CALLBACKS_PATIENCE_S = 10.0
 
-_NOTICE = "stopping: slices save and end; the same signal again (Ctrl-C) ends at once"
+_NOTICE = "stopping: running trials save and stop; the same signal again (Ctrl-C) ends at once"
 
 
 class View(Protocol):
@@ -177,7 +177,7 @@ class _Session:
         Runs in the timer's thread, since a slice may block the main one.
         """
         if not self.signals.received:
-            self.view.say("--timeout is over: slices save and end")
+            self.view.say("--timeout is over: running trials save and stop")
             self.driver.ask_to_stop()
 
     def watch(self, records: Sequence[Recorded]) -> None:
@@ -207,7 +207,7 @@ class _Session:
         patience = PATIENCE_S if end == "finished" else SHORT_PATIENCE_S
         if names := self.context.spec.trackers:
             what = "sweep" if self.context.history.final_evaluation is None else "final evaluation"
-            self.view.say(f"the {what} is {end}; the last results go to {' and '.join(names)}")
+            self.view.say(f"the {what} is {end}; sending the last results to {' and '.join(names)}")
             self.view.update(())
         hurried = len(self.signals.received) > 1
         try:
@@ -227,7 +227,8 @@ class _Session:
         for name in self.calls.close(patience_s):
             self.callers[name].give_up()
             self.view.say(
-                f"{name} is slow and has not received all results; it is not waited for any longer"
+                f"{name} is slow and has not received all results; sweep ends without it, "
+                "and `sweep resume` sends the rest"
             )
 
 

@@ -42,7 +42,7 @@ def failure_reason(history: History, limit: int | None) -> str:
     errors = [_error_key(trial) for trial in first]
     if len({kind for kind, _ in errors}) > 1 or _has_further_trial(history, first):
         return ""
-    what = f"first {limit} trials failed with one error" if limit > 1 else "first trial failed"
+    what = f"first {limit} trials failed with the same error" if limit > 1 else "first trial failed"
     return f"{FAIL_FAST}: the {what}, so the sweep stops: {errors[0][1]}"
 
 

@@ -152,12 +152,12 @@ def _describe_error(first: ErrorDetails) -> str:
     if first["type"] == "missing":
         problem = f"no {last}"
     elif first["type"] == "unexpected_keyword_argument":
-        problem = f"{short_repr(last)}, which is not a key of it"
+        problem = f"the unknown key {short_repr(last)}"
     elif first["type"] == "string_unicode":  # a key that is not Unicode
-        problem = f"{short_repr(first['input'])}, which is not a key of it"
+        problem = f"the unknown key {short_repr(first['input'])}"
     else:
         around = [*around, last]
-        expected = _EXPECTED.get(first["type"], "a whole number from 0 on")
+        expected = _EXPECTED.get(first["type"], "a whole number of at least 0")
         problem = f"{_describe(first['input'])}, not {expected.format(**first.get('ctx', {}))}"
     return ": ".join([*(short_repr(name)[1:-1] for name in around if name), problem])
 
@@ -255,7 +255,7 @@ def _check_created(event: Created) -> None:
     if not 1 <= event.replicas <= sections.MOST:
         raise DecodeError(f"replicas: {event.replicas}, not 1 to {sections.MOST}")
     if event.births and len(event.births) != event.replicas:
-        raise DecodeError(f"births: {len(event.births)}, and {event.replicas} replicas")
+        raise DecodeError(f"births: {len(event.births)}, but {event.replicas} replicas")
     for birth in event.births:
         _check_saved(birth.saved)
 

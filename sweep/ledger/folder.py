@@ -244,8 +244,9 @@ class Folder:
             for name in (path.name for path in self.root.iterdir()):
                 if name != self.name and name.lower() == self.name.lower():
                     raise UsageError(
-                        f"name: '{self.name}' differs from '{name}' in {self.root} in upper and "
-                        f"lower case alone, which not every disk tells apart; give another --name"
+                        f"name: '{self.name}' and the existing '{name}' in {self.root} "
+                        "differ only in upper and lower case, which not every file system "
+                        "distinguishes; give another --name"
                     )
 
     def _remove_draft_schema(self, draft: Path) -> None:
@@ -338,7 +339,7 @@ def create_atomically(
                 shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         where = error.filename or draft
-        raise StorageError(f"making {path}: {where}: {with_remedy(error)}") from error
+        raise StorageError(f"cannot create {path}: {where}: {with_remedy(error)}") from error
 
 
 def require_regular_file(path: Path) -> None:
@@ -412,8 +413,8 @@ def link_problem(trial: Path) -> str:
     """Return the message about a trial's folder that `leads_elsewhere`; it names the link."""
     link = trial if trial.is_symlink() else trial.parent
     return (
-        f"{link}: is a symbolic link; a trial's folder must lie inside its sweep's folder: replace "
-        "the link by the folder to which it points"
+        f"{link}: is a symbolic link, but a trial's folder must be inside its sweep's "
+        "folder; replace the link with the folder to which it points"
     )
 
 
@@ -469,7 +470,10 @@ def find(root: Path, name: str) -> Folder:
     """
     names = list_sweeps(root)
     if name not in names:
-        hint = f"looked in {root}; `sweep run` starts one, --root looks elsewhere"
+        hint = (
+            f"these are the sweeps in {root}; start one with `sweep run`, or give another root "
+            "folder with --root"
+        )
         raise UnknownName("sweep", name, names, hint)
     found = Folder(root, name)
     found.require_plain()

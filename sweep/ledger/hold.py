@@ -158,7 +158,10 @@ def _watch(folder: Folder, database: "storage.Database", first: Lease, say: Say)
     belongs to another machine.
     """
     began = said_at = time.monotonic()
-    say(f"{first.describe()} held {folder.name}: waiting {LEASE_S:g} s for a sign of life")
+    say(
+        f"{first.describe()} held {folder.name}; waiting up to {LEASE_S:g} s for a sign that it "
+        "is still running"
+    )
     while (left := began + LEASE_S - time.monotonic()) > 0:
         time.sleep(min(LOOK_S, left))
         with database.reading() as connection:
@@ -170,5 +173,5 @@ def _watch(folder: Folder, database: "storage.Database", first: Lease, say: Say)
         if time.monotonic() - said_at >= REMIND_S:
             said_at = time.monotonic()
             say(f"no sign of life yet; {began + LEASE_S - said_at:.0f} s are left")
-    say("there was none: the sweep is taken over")
+    say("there was no sign of life, so this process takes the sweep over")
     return first

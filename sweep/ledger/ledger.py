@@ -111,7 +111,7 @@ def read_header(database: "storage.Database") -> tuple[LedgerHeader, Mapping[str
     names, path = list(LedgerHeader.__dataclass_fields__), database.path
     with upgrade.readable(path), database.reading() as connection:
         if strange := database.find_foreign_object(connection):
-            raise DecodeError(f"it has a {' '.join(strange)}, which no driver makes")
+            raise DecodeError(f"it contains a {' '.join(strange)}, which sweep does not create")
         upgrade.check(connection, path)
         query = f"SELECT {', '.join(names)} FROM sweep"  # noqa: S608 ours
         rows = connection.execute(query).fetchall()

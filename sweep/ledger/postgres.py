@@ -41,9 +41,9 @@ IDLE_S = 20.0
 #: Seconds between two attempts to reach a server: the first delay, doubled up to the second.
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 0.5
 #: Remedies: for a server that is away, for a missing right, and for any other error.
-_SEE = "see that the server runs and lets you in, then run this again"
+_SEE = "check that the server is running and that you can log in, then try again"
 _ASK = "ask the owner of the database for that right"
-_VERIFY = "`sweep verify` tells what is damaged"
+_VERIFY = "`sweep verify` lists the damage"
 #: Oldest supported version of PostgreSQL.
 OLDEST = 12
 
@@ -100,10 +100,15 @@ def check(url: str) -> None:
         raise BadConfig("--storage", shown, allowed)
     if _has_secret(url.partition("://")[2]):
         raise BadConfig(
-            *("--storage", shown, "a URL without a password, as everybody can read a command line"),
-            "write it into ~/.pgpass (or the file that PGPASSFILE or ?passfile=FILE names), or a "
-            "service into ~/.pg_service.conf and ?service=NAME into the URL",
-            problem="a password is in it",
+            *(
+                "--storage",
+                shown,
+                ("a URL without a password, because everybody can read a command line"),
+            ),
+            "write the password into ~/.pgpass (or the file that PGPASSFILE or "
+            "?passfile=FILE names), or write a service into ~/.pg_service.conf and add "
+            "?service=NAME to the URL",
+            problem="the URL contains a password",
         )
     try:
         conninfo.conninfo_to_dict(_libpq_url(url))
@@ -155,7 +160,7 @@ def examine(url: str) -> Server:
             said = str(error).replace(f", schema {schema}", "")
             said = said.removesuffix(f"; {_SEE}").removesuffix(f"; {_ASK}")
             if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
-                said += "; its owner lets you: GRANT CREATE ON DATABASE name TO you"
+                said += "; ask its owner to run GRANT CREATE ON DATABASE name TO you"
             raise StorageError(said) from error
     return Server(version, ahead_s, careless)
 
@@ -183,15 +188,18 @@ def read_pointer(path: Path) -> Pointer:
         pointer = Pointer(str(content["url"]), str(content["schema"]))
         check(pointer.url)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, BadConfig) as error:
-        raise UsageError(f"{path}: does not name the place of a ledger ({error})") from error
+        raise UsageError(
+            f"{path}: this file does not name the database of a ledger ({error})"
+        ) from error
     if not _SCHEMA.fullmatch(pointer.schema):
         raise UsageError(
-            f"{path}: does not name the place of a ledger (schema {pointer.schema[:80]!r})"
+            f"{path}: this file does not name the database of a ledger (schema "
+            f"{pointer.schema[:80]!r})"
         )
     if not signed.is_accepted(content, path):
         raise UsageError(
-            f"{path}: names the server {place_of(pointer.url)}, and another user signed "
-            f"it; to ask that server with your credentials, first `sweep trust {path}`"
+            f"{path}: another user chose the server {place_of(pointer.url)}; to send it your "
+            f"credentials, run `sweep trust {path}` first"
         )
     return pointer
 
@@ -503,7 +511,10 @@ class Database:
         """
         version = raw.info.server_version // 10000
         if version < OLDEST:
-            said = f"the server is PostgreSQL {version}, {OLDEST} or newer is needed; upgrade it"
+            said = (
+                f"the server is PostgreSQL {version}, but {OLDEST} or newer is needed; upgrade "
+                "the server"
+            )
             raise StorageError(f"the database {self._pointer.shown}: {said}")
         raw.execute(
             f"SET search_path TO {self._pointer.schema}; SET client_encoding TO UTF8;"

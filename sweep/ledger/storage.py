@@ -116,5 +116,6 @@ def _require_psycopg() -> Iterator[None]:
         if error.name != "psycopg":
             raise
         raise UsageError(
-            "--storage: a ledger in PostgreSQL needs psycopg: pip install 'sweep-rl[postgres]'"
+            "--storage: a ledger in PostgreSQL needs the package psycopg; install it: pip "
+            "install 'sweep-rl[postgres]'"
         ) from error

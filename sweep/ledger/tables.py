@@ -249,7 +249,9 @@ class Database:
                 disk.sync(folder)
         except (OSError, sqlite3.Error) as error:
             why = with_remedy(error) if isinstance(error, OSError) else with_advice(error)
-            raise StorageError(f"the ledger is as it was: {copy}: {why}") from error
+            raise StorageError(
+                f"cannot copy the ledger, which is unchanged, to {copy}: {why}"
+            ) from error
         finally:
             draft.unlink(missing_ok=True)
         return copy.name
@@ -386,12 +388,16 @@ def reason(error: BaseException) -> str:
 #: Error of SQLite → the remedy.
 _REMEDIES = {
     sqlite3.SQLITE_FULL: "free some space on that disk",
-    sqlite3.SQLITE_BUSY: "another process uses it; run this again when that has ended",
-    sqlite3.SQLITE_LOCKED: "another process uses it; run this again when that has ended",
-    sqlite3.SQLITE_READONLY: "get permission to write it and its folder",
-    sqlite3.SQLITE_PERM: "get permission to write it and its folder",
-    sqlite3.SQLITE_CANTOPEN: "see that its folder exists and that you may write there",
-    sqlite3.SQLITE_IOERR: "run this again when its disk is repaired",
+    sqlite3.SQLITE_BUSY: (
+        "another process uses the database; try again when that process has ended"
+    ),
+    sqlite3.SQLITE_LOCKED: (
+        "another process uses the database; try again when that process has ended"
+    ),
+    sqlite3.SQLITE_READONLY: "get permission to write the file and its folder",
+    sqlite3.SQLITE_PERM: "get permission to write the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "check that its folder exists and that you can write to it",
+    sqlite3.SQLITE_IOERR: "repair its disk, then try again",
 }
 
 
@@ -404,7 +410,7 @@ def with_advice(error: BaseException) -> str:
     message, code = reason(error), getattr(error, "sqlite_errorcode", 0)
     if "; " in message:
         return message
-    return f"{message}; {_REMEDIES.get(code & 0xFF, '`sweep verify` tells what is damaged')}"
+    return f"{message}; {_REMEDIES.get(code & 0xFF, '`sweep verify` lists the damage')}"
 
 
 def has(path: Path, table: str) -> bool:

@@ -65,15 +65,15 @@ def objection(revision: str, ledger: Path) -> str:
         return ""
     if revision not in revisions:
         return (
-            f"has revision {revision}, this program knows up to {revisions[-1]}; use the program "
-            f"that wrote it, or a newer one"
+            f"has revision {revision}, but this version of sweep knows only revisions up to "
+            f"{revisions[-1]}; use the version that wrote it, or a newer one"
         )
     lies = ledger.resolve().parent
     sweep = Folder(lies.parent, lies.name).in_commands
     return (
-        f"has revision {revision} of an earlier program, this one works with {revisions[-1]}; "
-        f"`sweep verify {sweep} --repair` brings it there and keeps a copy, and so does "
-        f"`sweep resume {sweep}`"
+        f"has revision {revision} of an earlier version, but this version of sweep needs "
+        f"{revisions[-1]}; `sweep verify {sweep} --repair` or `sweep resume {sweep}` "
+        "upgrades it and keeps a copy"
     )
 
 
@@ -127,7 +127,8 @@ def readable(path: Path) -> Iterator[None]:
     except StorageError as error:
         why = tables.reason(error.__cause__ or error)
         raise StorageError(
-            f"{path}: is not a readable ledger ({why}); put a copy of it back, or delete its folder"
+            f"{path}: this is not a readable ledger ({why}); restore a copy of it, or delete "
+            "its folder"
         ) from error
 
 
@@ -146,7 +147,8 @@ def upgrade(path: Path, term: int) -> str:
     failpoints.reach("ledger copied")
     run_scripts(path, lambda connection: lease.check(connection, term))
     return (
-        f"{path.name} went from revision {before} to {known_revisions()[-1]}; {copy} is as it was"
+        f"{path.name} was upgraded from revision {before} to {known_revisions()[-1]}; {copy} "
+        "is a copy of the old one"
     )
 
 

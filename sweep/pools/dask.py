@@ -65,7 +65,7 @@ class Pool(cluster.ClusterPool):
         except (OSError, ImportError) as error:
             raise StorageError(
                 f"--address: no usable Dask scheduler at {self._address} ({error}); start "
-                f"it, or make sure that its certificates have the same authority"
+                "one there, or use certificates of the same authority on both sides"
             ) from error
         self._connection = self._client.scheduler_comm
         self._client.subscribe_topic("all", self._handle_event)  # before listing the workers
@@ -96,7 +96,7 @@ class Pool(cluster.ClusterPool):
         """
         if _is_closed_to_others(address):
             return ""
-        return "it listens where anyone can run code; start it with TLS"
+        return "anyone who can reach it can run code on it; start it with TLS"
 
     async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
         """Return the description that a worker gives of itself, with its ``name`` in Dask."""
@@ -110,7 +110,7 @@ class Pool(cluster.ClusterPool):
         Returns its result or raises its error. Raises OSError if the worker does not answer.
         """
         answers = await self._client.run(function, *arguments, workers=[address], on_error="return")
-        answer = answers.get(address, OSError("no answer"))
+        answer = answers.get(address, OSError("the worker did not answer"))
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -173,7 +173,7 @@ def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError as error:
-        hint = "pip install 'sweep-rl[dask]'"
+        hint = "install it: pip install 'sweep-rl[dask]'"
         problem = f"Dask is not installed ({error})"
         raise BadConfig("--pool", "dask", "another pool", hint, problem=problem) from None
     for name in list(logging.root.manager.loggerDict):
@@ -192,8 +192,10 @@ def _check_address(address: str) -> tuple[str, Any]:
     """
     distributed = _import_distributed()
     if not address:
-        problem = "the pool dask has no cluster"
-        raise BadConfig("--address", "", f"its scheduler's, {_EXAMPLE}", problem=problem)
+        problem = "the pool dask needs the address of a cluster"
+        raise BadConfig(
+            "--address", "", f"the address of its scheduler, {_EXAMPLE}", problem=problem
+        )
     if "://" not in address:
         address = f"tcp://{address}"
     if not _is_closed_to_others(address):

@@ -30,9 +30,9 @@ class Pool(pools.Pool):
             future.set_result(run_slice(spec))
         except cache.StaleProcess:
             raise UsageError(
-                "pool: the function of an earlier trial ignored the request to end in report() and "
-                "would disturb the next trial, because the pool 'inline' has one process; "
-                "let it end there, or resume the sweep with --pool loky"
+                "pool: the function of an earlier trial did not end when report() asked it "
+                "to and would disturb the next trial, because the pool 'inline' has only one "
+                "process; let report() end the function, or resume the sweep with --pool loky"
             ) from None
         return future
 

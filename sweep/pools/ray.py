@@ -47,7 +47,9 @@ CALLS = 8
 EXPECTED = (1, 3, 4)
 
 _EXAMPLE = "such as node-1:6379"
-_HOW = "`ray get-auth-token --generate`, its file on each machine, then `ray start` there"
+_HOW = (
+    "run `ray get-auth-token --generate`, copy its file to each machine, then run `ray start` there"
+)
 _MODE = "RAY_AUTH_MODE"
 _LENGTH, _LAST_PORT = 8, 65_535
 
@@ -94,7 +96,8 @@ class Pool(cluster.ClusterPool):
         """
         if not await _answers(self._address, reach_s):
             raise StorageError(
-                f"--address: no Ray head answers at {self._address}; `ray start --head` starts one"
+                f"--address: no Ray head answers at {self._address}; start one with `ray "
+                "start --head`"
             )
         begin = f"from {__name__} import gateway; gateway()"
         self._gateway = await asyncio.create_subprocess_exec(
@@ -253,12 +256,12 @@ def _check_address(address: str) -> str:
             the token.
     """
     if importlib.util.find_spec("ray") is None:
-        hint = "pip install 'sweep-rl[ray]'"
+        hint = "install it: pip install 'sweep-rl[ray]'"
         raise BadConfig("--pool", "ray", "another pool", hint, problem="Ray is not installed")
     form = re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})", address, re.ASCII)
     if form is None or not 0 < int(form[2]) <= _LAST_PORT:
         problem = f"'{without_password(address)}' is not an address of a Ray head"
-        problem = problem if address else "the pool ray has no cluster"
+        problem = problem if address else "the pool ray needs the address of a cluster"
         allowed = f"the head's host and port, {_EXAMPLE}"
         raise BadConfig("--address", address, allowed, problem=problem)
     token = Path.home() / ".ray" / "auth_token"
@@ -267,7 +270,7 @@ def _check_address(address: str) -> str:
     if used and token.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         problem = f"{token} can be read by others, who could run code on the cluster with it"
         raise BadConfig(
-            "--address", address, "a token that you alone can read", f"chmod 600 {token}",
+            "--address", address, "a token that you alone can read", f"run chmod 600 {token}",
             problem=problem,
         )  # fmt: skip
     return address

@@ -313,8 +313,9 @@ class Scheduler(PerTrialStopping):
         """Return the sentence for users that rungs are added as trials reach them."""
         first = ", ".join(f"{self.grace * self.eta**rung:g}" for rung in range(4))
         return (
-            f"scheduler: neither max_t nor stop.{self.time_attr} is given, so rungs grow as trials "
-            f"reach them, at {self.time_attr} {first}, …; the trial promoted last trains to its end"
+            f"scheduler: neither max_t nor stop.{self.time_attr} is given, so rungs are "
+            f"added as trials reach them, at {self.time_attr} {first}, …; the trial promoted "
+            "last trains to its end"
         )
 
     def _remark_on_seeds(self, seeds: seeding.Added) -> str:
@@ -323,7 +324,9 @@ class Scheduler(PerTrialStopping):
             f"{', then '.join(map(str, counts))} at rung {level:g}"
             for level, counts in seeds.items()
         )
-        return f"seeds: auto, so the best trials get further seeds: {rungs} (seeds: 1 gives none)"
+        return (
+            f"seeds: auto, so the best trials get further seeds: {rungs} (seeds: 1 turns this off)"
+        )
 
     # ---- stopping ---------------------------------------------------------------------------
 

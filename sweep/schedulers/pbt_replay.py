@@ -154,7 +154,7 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
     try:
         text = text_of(Path(file))
     except BadConfig as error:
-        hint = error.hint or "`sweep export-schedule` writes one"
+        hint = error.hint or "write one with `sweep export-schedule`"
         problem = f"{file} cannot be read: {error.problem}"
         raise BadConfig(key, file, error.allowed, hint, problem=problem) from error
     written = validate(ScheduleFile, *yaml_source.read(text, file))
@@ -172,8 +172,8 @@ def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
     """
     key = "scheduler.schedule"
     if context.trials != 1:
-        hint = "set it to 1; the key seeds trains the replay under several seeds"
-        problem = f"{context.trials} is more than 1, and a replay is one chain"
+        hint = "set trials to 1; to train the replay under several seeds, use the key seeds"
+        problem = f"{context.trials} trials are too many, because a replay is a single chain"
         raise BadConfig("trials", context.trials, hint=hint, problem=problem)
     starts = [step.start for step in steps]
     if not steps or steps[0].start != 0:
@@ -198,8 +198,8 @@ def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) 
             values and name not in steps[0].settings
         ):
             problem = (
-                f"{name} cannot change or begin after the first step, because a checkpoint holds "
-                f"it; the steps have {values}"
+                f"{name} cannot change or begin after the first step, because checkpoints "
+                f"fix it; the steps have {values}"
             )
             place, hint = f"{key}.settings.{name}", "give all steps the value of the first"
             raise BadConfig(place, values, hint=hint, problem=problem)

@@ -68,9 +68,10 @@ class Searcher(searchers.Searcher):
         if not modelled(space):
             seen = ", ".join(space.domains) or "no searched parameter"
             problem = (
-                f"searcher cmaes needs a searched number without when, and here is only: {seen}"
+                "searcher cmaes needs a searched number without a condition, but the space "
+                f"has only: {seen}"
             )
-            hint = "search one, or use searcher: tpe, which models choices too"
+            hint = "search such a number, or use searcher: tpe, which models choices too"
             raise space.source.refuse((), seen, hint=hint, problem=problem)
 
     def suggest(self, request: Request) -> Settings:

@@ -114,7 +114,7 @@ def _read(
             where = store.describe_location(saved)
             raise CorruptCheckpoint(
                 where,
-                f"belongs elsewhere: its {key} is {shorten(found)}, not {value}",
+                f"this checkpoint belongs elsewhere: its {key} is {shorten(found)}, not {value}",
             )
     return loaded.state
 

@@ -107,7 +107,9 @@ class JournalReading:
         Raises DecodeError if it does not, or the journal has not said where the slice started.
         """
         if self.source is None or row.iteration != self.upto + 1:
-            raise DecodeError(f"iteration {row.iteration} follows iteration {self.upto}")
+            raise DecodeError(
+                f"iteration {row.iteration} comes directly after iteration {self.upto}"
+            )
         self.upto += 1
         return row
 

@@ -196,8 +196,8 @@ def first_line(error: BaseException) -> str:
     """
     if type(error).__name__ == "BdbQuit" and not _has_terminal():
         return (
-            "bdb.BdbQuit: a debugger found no terminal; run the sweep in a terminal with --pool "
-            "inline (in Python: pool='inline'), where breakpoint() asks you"
+            "bdb.BdbQuit: a debugger found no terminal; to use breakpoint(), run the sweep "
+            "in a terminal with --pool inline (in Python: pool='inline')"
         )
     lines = "".join(traceback.format_exception_only(error)).splitlines()
     found = (line.rstrip() for line in lines if line and not line[0].isspace())
@@ -309,8 +309,8 @@ class RealSlice(Stretch):
             data = _to_json(found)
         except (TypeError, ValueError, RecursionError) as error:
             raise TrainableError(
-                f"{type(trainable).__name__}.remembers() returned {shorten(found)}; expected a "
-                f"dict of names and plain data that JSON can hold ({error})"
+                f"{type(trainable).__name__}.remembers() returned {shorten(found)}; expected "
+                f"a dict of names and values that JSON can represent ({error})"
             ) from error
         known = self.spec.remembered
         self.remembered = {name: it for name, it in data.items() if name not in known}

@@ -155,7 +155,7 @@ class Bounds:
         )
         is_out_of_time = self.seconds_left is not None and self.seconds >= self.seconds_left
         if is_out_of_time and end is not End.DONE:
-            self.end_reason = "limits.trial_s: the trial's training time is used up"
+            self.end_reason = "limits.trial_s: the trial has used up its training time"
             return End.LIMIT
         return end
 
@@ -175,8 +175,8 @@ class Bounds:
         time = to_number(metrics.get(self.time_attr))
         if time is None:
             raise TrainableError(
-                f"scheduler.time_attr: the results have no '{self.time_attr}'; "
-                f"they have {', '.join(sorted(metrics))}"
+                f"scheduler.time_attr: the results have no '{self.time_attr}'; expected one "
+                f"of {', '.join(sorted(metrics))}"
             )
         if not math.isfinite(time):
             raise TrainableError(

@@ -178,7 +178,9 @@ class Store:
                 failpoints.reach("segments sent")
             ours.put({name: written.path})
         except FileNotFoundError as error:
-            raise OSError(errno.ESTALE, f"{written.path}: deleted before it was sent") from error
+            raise OSError(
+                errno.ESTALE, f"{written.path}: the file was deleted before it was uploaded"
+            ) from error
         failpoints.reach("checkpoint sent")
         there |= written.segments
         for sent in (name, *written.segments):
@@ -246,7 +248,9 @@ class Store:
                 by_size = sorted(listed, key=listed.__getitem__)
                 lies = {name.rpartition("/")[2]: name for name in by_size}
                 if lost := sorted(needed - lies.keys()):
-                    raise CorruptCheckpoint(path, f"its segment {lost[0]} is missing")
+                    raise CorruptCheckpoint(
+                        path, f"the segment {lost[0]} of the checkpoint is missing"
+                    )
                 sizes |= {lies[segment]: listed[lies[segment]] for segment in needed}
                 self._check_size(saved, sizes)
                 self.remote.get({lies[segment]: scratch / segment for segment in sorted(needed)})
@@ -258,7 +262,7 @@ class Store:
         `sizes` maps their names to bytes.
         """
         if (found := sum(sizes.values())) > saved.size:
-            reason = f"its files have {found} bytes; the ledger names {saved.size}"
+            reason = f"its files have {found} bytes, but the ledger says {saved.size}"
             raise CorruptCheckpoint(self.describe_location(saved), reason)
 
 
@@ -512,9 +516,9 @@ def check(url: str) -> str:
     allowed = "the URL of a folder, such as s3://bucket/prefix"
     scheme, netloc, path, query, fragment = urlsplit(url)
     if "@" in netloc or query or fragment:
-        hint = "credentials come from the environment or files, such as AWS_ACCESS_KEY_ID"
-        problem = "a URL with a user, a key or a query"
-        raise BadConfig("--checkpoints", "", f"{allowed}, alone", hint, problem=problem)
+        hint = "give credentials in the environment or in files, for example AWS_ACCESS_KEY_ID"
+        problem = "the URL contains a user, a key or a query"
+        raise BadConfig("--checkpoints", "", f"{allowed}, without these", hint, problem=problem)
     import fsspec
 
     if "::" in url or not scheme or not (netloc + path).strip("/"):
@@ -532,7 +536,7 @@ def check(url: str) -> str:
 
 
 #: Remedy for a storage that fails.
-_DOCTOR = "`sweep doctor --checkpoints URL` tests it"
+_DOCTOR = "test the storage with `sweep doctor --checkpoints URL`"
 
 
 def examine(url: str, patience_s: float) -> float | None:
@@ -570,7 +574,8 @@ def examine(url: str, patience_s: float) -> float | None:
         if place.read(name) != name.encode():
             raise RemoteError(
                 place.url,
-                f"{name} was read with other contents than were written; use another storage",
+                f"the contents read from {name} differ from those written to it; use another "
+                "storage",
             )
         doing = "deleted"
         place.delete([name])
@@ -607,9 +612,9 @@ def of_sweep(folder: Folder) -> SweepStore:
     url = storage_url(folder)
     if url and not signed.is_accepted(signed.read(folder.checkpoints), folder.checkpoints):
         raise UsageError(
-            f"{folder.name}: another user chose {url} as the storage of its checkpoints; "
-            f"`sweep resume {folder.in_commands} --checkpoints URL` makes it your choice, "
-            f"`sweep trust {folder.checkpoints}` accepts their choice"
+            f"{folder.name}: another user chose {url} as the storage of its checkpoints; to "
+            f"choose it yourself, run `sweep resume {folder.in_commands} --checkpoints URL`; "
+            f"to accept their choice, run `sweep trust {folder.checkpoints}`"
         )
     return SweepStore(folder, url)
 
@@ -625,8 +630,8 @@ def storage_url(folder: Folder) -> str:
         return ""
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
-            f"{folder.checkpoints}: contains no URL of checkpoints; "
-            "`sweep resume NAME --checkpoints URL` writes it again"
+            f"{folder.checkpoints}: this file contains no URL of a storage for checkpoints; "
+            "write it again with `sweep resume NAME --checkpoints URL`"
         ) from error
 
 
@@ -673,10 +678,14 @@ def _require(url: str, sweep_id: str) -> None:
     try:
         said = json.loads(Remote(url).read(MARK))
     except (RemoteFileMissing, ValueError) as error:
-        why = f"it holds no {MARK}; copy this sweep's checkpoints there, or correct URL or endpoint"
+        why = (
+            f"the folder contains no {MARK}; copy this sweep's checkpoints there, or correct the "
+            "URL or the endpoint"
+        )
         raise RemoteError(url, why) from error
     if not isinstance(said, dict) or said.get("sweep") != sweep_id:
         raise RemoteError(
             url,
-            f"its {MARK} names another sweep; give the folder of this sweep with --checkpoints",
+            f"the {MARK} there names another sweep; give the folder of this sweep with "
+            "--checkpoints",
         )

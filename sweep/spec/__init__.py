@@ -307,7 +307,8 @@ class SweepSpec(Settings):
         unsuitable += [] if self.aggregate.is_independent_of_count else ["aggregate"]
         if self.budget.settled is not None and unsuitable:
             problem = (
-                f"cannot be used with {unsuitable[0]}, as the expected score alone does not decide"
+                f"cannot be used with {unsuitable[0]}, because trials are then not ranked by "
+                "the expected score alone"
             )
             path, share = ("budget", "settled"), self.budget.settled
             raise self._source.refuse(path, share, hint="remove it", problem=problem)

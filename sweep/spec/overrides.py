@@ -50,7 +50,7 @@ class Override:
             hint = f"for example {option} {example}"
             raise BadConfig(option, text, "key=value", hint, place=Place(option_text))
         if path.count(".") >= yaml_source.DEEPEST:
-            found = f"{path.count('.') + 1} names with dots between them"
+            found = f"the path has {path.count('.') + 1} names"
             few = f"at most {yaml_source.DEEPEST}"
             raise BadConfig(option, path, few, place=Place(option_text), problem=found)
         return cls(
@@ -104,7 +104,7 @@ def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath
         return []
     changed[key] = {k: value for k, value in plugin.items() if k not in unchanged}
     options = ", ".join(unchanged)
-    return [f"{key}: {plugin['name']} in place of {former}, whose options do not count: {options}"]
+    return [f"{key}: {plugin['name']} replaces {former}, whose options are ignored: {options}"]
 
 
 def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
@@ -122,7 +122,7 @@ def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
         if path and path[0] in _PLUGINS and isinstance(inner, str):
             inner = raw[path[0]] = {"name": inner}
         if not isinstance(inner, dict):
-            problem = f"{shorten(inner)} is not a mapping, and the option sets a key in it"
+            problem = f"{shorten(inner)} is not a mapping, but the option sets a key in it"
             hint = f"set {'.'.join(path)} itself"
             at = Place(override.typed)
             raise BadConfig(".".join(path), inner, hint=hint, place=at, problem=problem)

@@ -126,7 +126,7 @@ def _read_plan(raw: Mapping[Any, Any]) -> Seeds:
     whole = all(type(n) is int and 1 < n <= MOST for _, n in pairs)
     if whole and all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(pairs)):
         return tuple(pairs)
-    raise ValueError(f"{SEEDS_ALLOWED}; more of them at each rung, {MOST} at most")
+    raise ValueError(f"{SEEDS_ALLOWED}, with more seeds at each later rung, at most {MOST}")
 
 
 def written_seeds(seeds: Seeds) -> int | str | dict[float, int]:
@@ -145,9 +145,7 @@ def check_seeds(seeds: Seeds, aggregate: Aggregate, source: Source) -> None:
     ``lower_bound`` needs at least two; with a plan or ``auto``, only mean, iqm and median can.
     """
     if not isinstance(seeds, int) and not aggregate.is_independent_of_count:
-        problem = (
-            f"{aggregate.kind} changes with the number of seeds, and trials have different ones"
-        )
+        problem = f"{aggregate.kind} depends on the number of seeds, which differs between trials"
         allowed = "mean, iqm or median with a plan of seeds"
         raise source.refuse(("aggregate",), aggregate.to_spec(), allowed, problem=problem)
     if aggregate.kind == "lower_bound" and isinstance(seeds, int) and seeds < 2:
@@ -544,7 +542,9 @@ def _allowed_instead(name: str) -> str:
     if _RESERVED.fullmatch(name):
         return f"{_ALLOWED}, and no device name of Windows such as con or nul"
     if _ROOT_NAMES.fullmatch(name):
-        return f"{_ALLOWED}, and no name of what all sweeps of a root share: {name}"
+        return (
+            f"{_ALLOWED}, and not the name of a file that all sweeps of a root folder share: {name}"
+        )
     return ""
 
 

@@ -136,7 +136,9 @@ class _Driver(Driver):
         last = records[-1].number
         self._seen(last)
         if last > MOST_EVENTS:
-            raise SweepError(f"the simulated sweep has not ended after {last} events")
+            raise SweepError(
+                f"the simulated sweep has not ended after {last} events; check what ends its trials"
+            )
         due = {k for k in self._kills if k <= last}
         if due:
             self._kills -= due

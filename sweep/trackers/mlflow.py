@@ -127,8 +127,8 @@ class Tracker(trackers.Tracker):
         context = self._context
         if not context.uri_is_own:
             raise StorageError(
-                "another user chose its MLflow server (the file tracking-uri); `sweep sync` "
-                "accepts it"
+                "another user chose the MLflow server (in the file tracking-uri); accept it "
+                "with `sweep sync`"
             )
         if context.tracking_uri is None and not tables.has(context.folder.mlflow, "experiments"):
             return [f"has no experiment {context.name}"]
@@ -147,8 +147,8 @@ class Tracker(trackers.Tracker):
         problem = self.unreadable()
         if problem and file.exists():
             raise StorageError(
-                f"{problem}; it holds the copies of all sweeps in {file.parent}: move it away, "
-                f"then `sweep verify --repair` fills a new one, for each sweep"
+                f"{problem}; this file contains the copies of all sweeps in {file.parent}: "
+                "move it away, then run `sweep verify --repair` for each sweep"
             )
         if not problem:
             with closing(Check(self._context, only_read=False)) as check:

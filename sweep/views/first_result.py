@@ -20,7 +20,7 @@ LOOK_S = 1.0
 #: Maximum number of result names in a line.
 _SHOWN = 12
 #: Addition for names that may be right all the same.
-LATER = "; right if it comes later, as an evaluation does"
+LATER = " (no mistake if it appears only later, as results of evaluations do)"
 
 
 def missing_result_text(

@@ -104,7 +104,7 @@ def test_suggested_settings_are_tried_when_the_sweep_goes_on(root: Path) -> None
 
 
 def test_what_a_function_returns_in_its_place_is_refused_with_how_it_is_given(root: Path) -> None:
-    with pytest.raises(BadConfig, match="give the function itself"):
+    with pytest.raises(BadConfig, match="pass the function itself"):
         sweep.run(None, root=root, **HERE, **QUICK)
 
 
@@ -338,11 +338,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"config": {"x": [np.array([1.0, np.inf])]}}, "config.x[0][1]: inf is not allowed"),
     ({"scheduler": "ashaa"}, "scheduler: unknown scheduler 'ashaa'"),
     ({"stop": {"training_iteration": "x"}}, "stop.training_iteration: 'x' is not allowed"),
-    ({"jobs": 0}, "jobs: 0 is not allowed; expected a whole number from 1 on"),
+    ({"jobs": 0}, "jobs: 0 is not allowed; expected a whole number of at least 1"),
     ({"jobs": True}, "jobs: True is not allowed"),
-    ({"timeout": "3"}, "timeout: '3' is not allowed; expected seconds, more than 0"),
+    ({"timeout": "3"}, "timeout: '3' is not allowed; expected a number of seconds above 0"),
     ({"timeout": True}, "timeout: True is not allowed"),
-    ({"timeout": 0}, "timeout: 0 is not allowed; expected seconds, more than 0"),
+    ({"timeout": 0}, "timeout: 0 is not allowed; expected a number of seconds above 0"),
     ({"pool": "none"}, "unknown pool 'none'"),
     ({"name": "a/b"}, "name: 'a/b' is not allowed"),
 ]
@@ -365,7 +365,7 @@ def test_a_mistake_about_a_sweep_that_is_there_names_the_argument(asha: "sweep.S
     with pytest.raises(BadConfig, match=r"^trial: '1' is not allowed; expected the number of a"):
         asha.trial(number)
     assert asha.trial(asha.results()["trial"][0]).number == asha.best().number
-    with pytest.raises(BadConfig, match=r"^budget: \[1\] is not allowed; expected a mapping of"):
+    with pytest.raises(BadConfig, match=r"^budget: \[1\] is not allowed; expected a mapping from"):
         asha.resume(budget=[1])
 
 
@@ -414,8 +414,8 @@ def test_another_sweep_of_the_same_name_is_refused(root: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"tracking_uri": "http://me:secret@127.0.0.1:1"}, "tracking_uri: the sweep 'demo' exists"),
-        ({"storage": "postgresql+psycopg://127.0.0.1:1/x"}, "storage: the sweep 'demo' exists"),
+        ({"tracking_uri": "http://me:secret@127.0.0.1:1"}, "tracking_uri: the sweep 'demo' in"),
+        ({"storage": "postgresql+psycopg://127.0.0.1:1/x"}, "storage: the sweep 'demo' in"),
     ],
 )
 def test_a_sweep_that_is_tracked_or_kept_elsewhere_than_is_asked_is_refused(
@@ -425,7 +425,9 @@ def test_a_sweep_that_is_tracked_or_kept_elsewhere_than_is_asked_is_refused(
     with pytest.raises(BadConfig) as caught:
         sweep.run(local(), root=root, **HERE, **QUICK, **asked)
     assert str(caught.value).startswith(words)
-    assert "with another value; leave it out to resume the sweep" in str(caught.value)
+    (key,) = asked
+    assert f"has another {key}; " in str(caught.value)
+    assert f"; leave {key} out to resume this sweep" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -434,7 +436,9 @@ def test_a_sweep_goes_on_where_it_is_tracked(root: Path) -> None:
     found = sweep.run(local(), root=root, **HERE, **QUICK)
     sync.write_tracking(folder.tracking_uri, uri)
     assert sweep.run(local(), root=root, tracking_uri=uri, **HERE, **QUICK).name == found.name
-    with pytest.raises(BadConfig, match=r"expected 'http://\*\*\*@127\.0\.0\.1:1'; leave it out"):
+    with pytest.raises(
+        BadConfig, match=r"expected 'http://\*\*\*@127\.0\.0\.1:1'; leave tracking_uri"
+    ):
         sweep.run(local(), root=root, tracking_uri="http://127.0.0.1:2", **HERE, **QUICK)
 
 
@@ -466,7 +470,9 @@ def test_resume_takes_what_the_command_takes(root: Path) -> None:
 
 def test_a_trainable_is_given_only_where_one_is_kept(root: Path) -> None:
     sweep.run(Quadratic, root=root, **HERE, **QUICK)
-    with pytest.raises(BadConfig, match=r"^trainable: demo trains tests\.support\.quadratic"):
+    with pytest.raises(
+        BadConfig, match=r"^trainable: the sweep demo trains tests\.support\.quadratic"
+    ):
         sweep.resume("demo", root=root, trainable=local(), **HERE)
 
 
@@ -800,7 +806,9 @@ def test_a_trial_is_loaded_where_it_stood(asha: "sweep.Sweep") -> None:
     trainable = best.load("last")
     assert isinstance(trainable, Trainable)
     assert trainable.iteration == best.iterations
-    with pytest.raises(UsageError, match=r"Quadratic has no compute_action\(\); load\(\) returns"):
+    with pytest.raises(
+        UsageError, match=r"Quadratic has no method compute_action\(\); use load\(\)"
+    ):
         best.load_policy()
 
 

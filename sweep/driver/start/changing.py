@@ -38,15 +38,15 @@ def check_space(old: Space, new: Space) -> None:
         if name not in new.parameters:
             renamed = [other for other in new.parameters if other not in old.parameters]
             hint = nearest(name, renamed) or (
-                "write it again, or start a new sweep with `searcher.prior`"
+                "restore it, or start a new sweep with `searcher.prior`"
             )
-            problem = f"the parameter {name} is missing, and old trials have a value of it"
+            problem = f"the parameter {name} is missing, but earlier trials have a value of it"
             raise new.source.refuse((), name, hint=hint, problem=problem)
         _check_parameter(parameter, new.parameters[name], new)
     for name, parameter in new.parameters.items():
         if name not in old.parameters:
             hint = "remove it, or start a new sweep with `searcher.prior`"
-            problem = f"{name} is a new parameter, and old trials have no value of it"
+            problem = f"{name} is a new parameter, of which earlier trials have no value"
             raise new.source.refuse(parameter.path, name, hint=hint, problem=problem)
 
 
@@ -61,10 +61,10 @@ def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
     if not reason and old.crossed != new.crossed:
         reason = "a grid and a choice are of different kinds"
     if reason:
-        hint = "change its values only, or start a new sweep with `searcher.prior`"
+        hint = "change only the values of the parameter, or start a new sweep with `searcher.prior`"
         problem = (
-            f"{new.describe()} is not the same parameter as {old.describe()}, which old trials "
-            f"have: {reason}"
+            f"{new.describe()} is not the same parameter as {old.describe()} of earlier "
+            f"trials: {reason}"
         )
         raise space.source.refuse(new.path, new.describe(), hint=hint, problem=problem)
 
@@ -75,7 +75,7 @@ def _difference(old: Any, new: Any) -> str:
     It is empty if the meaning is the same.
     """
     if type(old) is not type(new):
-        return "it is of another kind"
+        return "its kind has changed"
     match old:
         case Fixed(value):
             return "" if are_equal(value, new.value) else "a fixed value has changed"
@@ -111,8 +111,8 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any])
         earlier = earlier or stop.at_most.get(key, 0) > spec.stop.at_most.get(key, 0)
         if earlier or not same:
             problem = (
-                f"{shorten(value)} is not later than the present end, {written[key]}, and trials "
-                "that are further cannot be cut"
+                f"{shorten(value)} is not later than the present end, {written[key]}, and "
+                "trials that are beyond it cannot be shortened"
             )
             hint = "give a later end, or start another sweep"
             raise BadConfig(f"--stop {key}", value, hint=hint, problem=problem)
@@ -128,19 +128,20 @@ def stop_change(history: History, spec: SweepSpec, resolved: Resolved) -> StopCh
     name = spec.scheduler.name
     if isinstance(resolved.scheduler, Brackets):
         raise UsageError(
-            f"--stop: {name} has assigned its trials to brackets by the end, which cannot change; "
-            f"start another sweep, or continue a policy with `config: {{restore: PATH}}`"
+            f"--stop: {name} has assigned its trials to brackets according to the end, which "
+            "therefore cannot change; start a new sweep, or continue a policy with `config: "
+            "{restore: PATH}`"
         )
     time_attr, top = resolved.scheduler.time_attr, spec.scheduler.options.get("max_t")
     if top is not None and spec.stop.get(time_attr, top) > top:
         raise UsageError(
-            f"--stop: trials end at scheduler.max_t, {top:g}, and not at stop.{time_attr}; start "
-            f"another sweep without max_t"
+            f"--stop: trials end at scheduler.max_t, {top:g}, before they reach "
+            f"stop.{time_attr}; start a new sweep without max_t"
         )
     if any(trial.test_replicas for trial in history.trials):
         raise UsageError(
-            "--stop: the sweep has tests under new seeds, which ended at the present end and could "
-            "not be compared with longer ones; start another sweep"
+            "--stop: the sweep has tests under new seeds, which ended at the present end and "
+            "would not be comparable with longer ones; start a new sweep"
         )
     levels = resolved.scheduler.levels
     return StopChanged(spec.stop.to_spec(), levels[-1] if levels else None)
@@ -194,6 +195,6 @@ def schedule_note(
         its = [t for t in history.trials if t.config.get(key) == was[key] != now.get(key)]
         if any("linear" in trial.config.values() for trial in its):
             yield (
-                f"--stop: trials so far keep {key}: {was[key]}, where their linear schedules end; "
-                f"new trials have {now.get(key)}"
+                f"--stop: existing trials keep {key}: {was[key]}, where their linear "
+                f"schedules end; new trials have {now.get(key)}"
             )

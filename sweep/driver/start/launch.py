@@ -127,8 +127,10 @@ def _check_waiting_settings(history: History, spec: SweepSpec) -> None:
         try:
             initial.read_suggestion(spec.space, settings, Source(marks={(): Place(name)}))
         except BadConfig as error:
-            later = "resume with the old space until a trial has taken these settings"
-            raise UsageError(f"--space: a trial is still to take {error}; {later}") from error
+            later = "resume with the old space until a trial has tried these settings"
+            raise UsageError(
+                f"--space: these settings still wait for a trial: {error}; {later}"
+            ) from error
 
 
 def _check_inherited(history: History, space: Space, resolved: Resolved) -> None:
@@ -143,7 +145,7 @@ def _check_inherited(history: History, space: Space, resolved: Resolved) -> None
         for trial in history.trials:
             if name in trial.searched and not domain.contains(trial.searched[name]):
                 has = f"trial {trial.number} has {shorten(trial.searched[name])}"
-                problem = f"{has}, which its children inherit with its checkpoint"
+                problem = f"{has}, which trials bred from its checkpoint inherit"
                 path = space.parameters[name].path
                 allowed = f"all present values of {name}"
                 raise space.source.refuse(path, domain.describe(), allowed, problem=problem)
@@ -346,10 +348,9 @@ def _refuse_shared_copy(folder: Folder, ledger: Ledger) -> None:
             return
     what = "ledger on a server" if on_server else f"checkpoints in {url}"
     raise UsageError(
-        f"{folder.name}: is a copy of the sweep '{first.name}' and shares its {what}, so each "
-        f"would "
-        f"delete files of the other; continue the original with `sweep resume "
-        f"{first.in_commands}`, or start another sweep with `searcher.prior`"
+        f"{folder.name}: this folder is a copy of the sweep '{first.name}' and shares its "
+        f"{what}, so each would delete files of the other; continue the original with `sweep "
+        f"resume {first.in_commands}`, or start a new sweep with `searcher.prior`"
     )
 
 
@@ -487,7 +488,7 @@ def _spec_changes(
         change = changing.stop_change(history, spec, resolved)
         moves = list(changing.continuing_moves(history, before, spec, change))
         several = len({moved.trial for moved in moves})
-        say(f"--stop: {formatting.plural(several, 'ended trial')} may continue")
+        say(f"--stop: {formatting.plural(several, 'ended trial')} can continue")
         for text in changing.schedule_note(history, resolved, before, spec):
             say(text)
         events += [change, *moves]

@@ -73,8 +73,8 @@ def prepare(
     if name != wanted and root is not None:
         before = Folder(root, wanted).in_commands
         remark = (
-            f"this sweep is called '{name}', as {wanted} exists already; `sweep resume {before}` "
-            f"continues with that one"
+            f"this sweep is named '{name}', because {wanted} exists already; `sweep resume "
+            f"{before}` continues that one"
         )
     return prepare_text(text, str(path), paths, overrides, parsed=parsed, name=name, remark=remark)
 
@@ -184,7 +184,7 @@ def check_lanes(resolved: Resolved) -> None:
     """
     trainable, spec = resolved.trainable, resolved.spec
     if not trainable.can_be_lane():
-        problem = f"{spec.trainable} cannot train in lanes, as this pool requires"
+        problem = f"{spec.trainable} cannot train in lanes, which this pool needs"
         hint = "use --pool loky, or train ppo or dqn"
         raise spec.source.refuse(("trainable",), spec.trainable, hint=hint, problem=problem)
 
@@ -259,7 +259,8 @@ def _check_packages(trainable: type[Trainable]) -> None:
         verb = "are" if len(missing) > 1 else "is"
         names = " and ".join(missing)
         raise UsageError(
-            f"trainable: {trainable.__name__}() imports {names}, which {verb} not installed"
+            f"trainable: {trainable.__name__}() imports {names}, which {verb} not installed; "
+            "install it with pip"
         )
 
 
@@ -288,8 +289,8 @@ def prepare_existing(
     chosen = pools.choose_pool(pool, past.pool)
     if pools.has_lanes(chosen, paths) and any("lanes" not in one.config for one in past.trials):
         raise UsageError(
-            f"--pool {chosen}: the trials of this sweep were started without lanes and "
-            f"must continue without; use --pool {pools.DEFAULT}, or start another sweep"
+            f"--pool {chosen}: the trials of this sweep began without lanes and must "
+            f"continue without them; use --pool {pools.DEFAULT}, or start a new sweep"
         )
     at_once, given = slots_of_resumed(jobs, past, spec, paths, trials, find, chosen)
     capacity.allow_files(at_once, chosen)
@@ -340,7 +341,10 @@ def _shadow_remarks(resolved: Resolved) -> Iterator[str]:
         if origin is None or _folder_of(Path(origin)) in folders:
             continue
         whose = "belongs to Python" if name in sys.stdlib_module_names else "is installed"
-        yield f"{printable(str(path))} is not imported: {name}, which {whose}, comes first"
+        yield (
+            f"{printable(str(path))} is not imported, because {name}, which {whose}, comes "
+            "first; rename the file"
+        )
 
 
 def _folder_of(file: Path) -> Path:
@@ -364,8 +368,10 @@ def _modules_in(folder: Path) -> list[Path]:
 def fixed_lists(spec: SweepSpec) -> list[str]:
     """Return a remark for each list in the space that is one value, but may be meant as choices."""
     return [
-        f"space.{name}: {shorten(role.value)} is one fixed value; write "
-        f"{{choice: {shorten(role.value)}}} to search among its values, or put it into config"
+        (
+            f"space.{name}: {shorten(role.value)} is one fixed value; write {{choice: "
+            f"{shorten(role.value)}}} to choose among its items, or move it to config"
+        )
         for name, parameter in spec.space.parameters.items()
         if isinstance(role := parameter.role, Fixed) and isinstance(role.value, list | tuple)
         if _is_bare_list(spec.space.raw, parameter.path)
@@ -392,17 +398,23 @@ def _gpu_remarks(resolved: Resolved) -> list[str]:
     whole = math.ceil(asked) if asked > 1 else asked
     if asked and not given:
         return [
-            f"warning: a trial's settings ask for {asked:g} of a GPU, and resources: gives it "
-            f"none, so all that run at once share the first one; add resources: {{gpu: {whole:g}}}"
+            (
+                f"warning: a trial's settings request {asked:g} of a GPU, but resources: "
+                "reserves none, so all trials that run at the same time share the first GPU; add "
+                f"resources: {{gpu: {whole:g}}}"
+            )
         ]
     if given and not asked and "gpu" in request:
         return [
-            f"warning: resources: gives each trial {given:g} of a GPU, and its settings use none; "
-            f"a trainer learns on it with config: {{num_gpus: {min(given, 1):g}}}"
+            (
+                f"warning: resources: reserves {given:g} of a GPU for each trial, but its "
+                "settings use none; to learn on the GPU, set config: {num_gpus: "
+                f"{min(given, 1):g}}}"
+            )
         ]
     if asked > given:
         return [
-            f"warning: a trial's settings ask for {asked:g} of a GPU, and resources: gives it "
+            f"warning: a trial's settings request {asked:g} of a GPU, but resources: reserves "
             f"{given:g}, so trials that share a GPU may together need more memory than it has; set "
             "num_gpus and resources: {gpu} to the same share"
         ]
@@ -419,9 +431,11 @@ def _endless_remarks(resolved: Resolved) -> list[str]:
     if ends or resolved.scheduler.levels or issubclass(resolved.trainable, FunctionTrainable):
         return []
     return [
-        f"warning: stop: is empty, and scheduler: {spec.scheduler.name} ends no trial by its "
-        f"length, so each trains until its trainable says done; add for example "
-        f"stop: {{training_iteration: 100}}"
+        (
+            f"warning: stop: is empty, and scheduler: {spec.scheduler.name} sets no end, so each "
+            "trial trains until its trainable reports that it is done; add, for example, stop: "
+            "{training_iteration: 100}"
+        )
     ]
 
 

@@ -183,7 +183,7 @@ class _Sender(threading.Thread):
         """Show the first line of an error to the user, without passwords."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = printable(without_password(lines[0]))
-        self._say(f"tracker {self.tracker_name}: {why}; it is tried again, and training continues")
+        self._say(f"tracker {self.tracker_name}: {why}; sweep tries again, and training continues")
 
     def _close_tracker(self) -> None:
         """Close the tracker, and show an error that this raises."""

@@ -45,7 +45,7 @@ def check(uri: str, spec: SweepSpec) -> None:
         hint = "add mlflow to trackers, or leave --tracking-uri out"
         raise BadConfig("--tracking-uri", shown, hint=hint, problem=problem)
     if not _is_uri(uri):
-        raise BadConfig("--tracking-uri", shown, f"a URI of {', '.join(SCHEMES)}")
+        raise BadConfig("--tracking-uri", shown, f"a URI that begins with {', '.join(SCHEMES)}")
 
 
 def write_tracking(path: Path, uri: str) -> None:
@@ -86,9 +86,11 @@ def read_tracking(folder: Folder) -> Tracking | None:
         content = signed.read(path)
         uri = str(content["uri"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{path}: contains no tracking URI; move the file away") from error
+        raise UsageError(f"{path}: this file contains no tracking URI; move it away") from error
     if not _is_uri(uri):
-        raise UsageError(f"{path}: contains no URI of {', '.join(SCHEMES)}; move the file away")
+        raise UsageError(
+            f"{path}: this file contains no URI that begins with {', '.join(SCHEMES)}; move it away"
+        )
     return Tracking(uri, signed.is_own(content, path))
 
 
@@ -260,7 +262,8 @@ def uninstalled_trackers(context: TrackerContext) -> dict[str, str]:
     `load_trackers` omits them with `only_installed`.
     """
     why = (
-        "it is not an installed tracker, and `sweep resume` alone runs what a sweep's folder names"
+        "this tracker is not installed, and only `sweep resume` runs code that a sweep's "
+        "folder names"
     )
     return {name: why for name in context.spec.trackers if not trackers.KIND.is_installed(name)}
 

@@ -156,10 +156,10 @@ def _range(domain: Domain, bounds: tuple[Number, Number], place: str) -> dict[st
     """
     if not isinstance(domain, Float | Int | Normal):
         problem = "the parameter has a list of values, not a range"
-        raise BadConfig(place, list(bounds), hint="give among", problem=problem)
+        raise BadConfig(place, list(bounds), hint="give among instead of between", problem=problem)
     low, high = (_allowed_value(domain, bound, place) for bound in bounds)
     if low >= high:
-        hint = "give the lower value first, or among with one value to fix it"
+        hint = "give the lower value first; to fix the parameter, give among with one value"
         problem = f"{low} is not below {high}"
         raise BadConfig(place, list(bounds), hint=hint, problem=problem)
     more = {} if domain.step is None else {"step": domain.step}

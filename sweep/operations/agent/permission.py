@@ -82,7 +82,10 @@ class Permission:
             path = specs.find(space).resolve()
             name = _read(path)[0].name
             if name in files:
-                raise NameTaken(f"{shorten(space)}: {files[name]} has the name '{name}' as well")
+                raise NameTaken(
+                    f"{shorten(space)}: {files[name]} has the name '{name}' too; give one of the "
+                    "two specs another name"
+                )
             files[name] = path
         given = [Override.parse(text, "--budget", "time_s=7200") for text in budget]
         parts = {one.path: one.value for one in given if one.value is not None}
@@ -120,7 +123,7 @@ class Permission:
         spec, text = _read(self.file(name))
         if remaining.trials < 1:
             raise UsageError(
-                f"trials: all {self.trials} that `sweep mcp --trials` allows are taken"
+                f"trials: all {self.trials} trials that `sweep mcp --trials` allows are used up"
             )
         wanted = min(spec.trials, remaining.trials) if trials is None else trials
         if not 1 <= wanted <= remaining.trials:
@@ -142,7 +145,10 @@ class Permission:
         limits = dict(self.budget)
         for part, rest in remaining.budget.items():
             if rest <= 0:
-                raise UsageError(f"budget.{part}: all {self.budget[part]:g} are used up")
+                raise UsageError(
+                    f"budget.{part}: all {self.budget[part]:g} that `sweep mcp --budget` allows "
+                    "are used up"
+                )
             asked = getattr(budget, part)
             limits[part] = rest if asked is None else min(asked, rest)
         return limits
@@ -250,7 +256,10 @@ def _locks(descriptor: int) -> bool:
 def _refuse_second_sweep(driven: Sequence[str]) -> UsageError:
     """Return the error for starting a sweep while those in `driven` run; it may be empty."""
     which = ", ".join(driven) or "another sweep"
-    return UsageError(f"run: {which} runs, and one sweep runs at a time; wait for it, or stop it")
+    return UsageError(
+        f"run: {which} is running, and only one sweep may run at a time; wait until it ends, or "
+        "stop it"
+    )
 
 
 def require_idle(remaining: Remaining) -> None:

@@ -75,7 +75,7 @@ def begin(
     while process.poll() is None and not (folder.by_a_model.exists() and lookup.is_driven(folder)):
         if time.monotonic() > until:
             process.terminate()
-            raise SweepError(f"run: no sweep began within {BEGIN_S:g} seconds; see {log}")
+            raise SweepError(f"run: the sweep did not start within {BEGIN_S:g} seconds; see {log}")
         time.sleep(POLL_S)
     if process.returncode not in (None, *_RAN):
         said = _refusals(log.read_text(encoding="utf-8", errors="replace"))
@@ -109,8 +109,8 @@ def validate(
         )
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"validate: it took longer than {VALIDATE_S:g} seconds; a person can run it for "
-            "longer, `sweep validate SPACE --for SECONDS`"
+            f"validate: this took longer than {VALIDATE_S:g} seconds; a person can allow "
+            "more time with `sweep validate SPACE --for SECONDS`"
         ) from None
     if ended.returncode:
         raise UsageError(_refusals(ended.stderr))
@@ -135,8 +135,8 @@ def _command(
     if longest := [word for word in settings if len(word) > LONGEST_WORD]:
         where = longest[0].partition("=")[2].partition("=")[0]
         raise UsageError(
-            f"narrow: {where} gets {len(longest[0])} characters of values, and a command takes "
-            f"{LONGEST_WORD} at most; leave fewer or more of them, or give between"
+            f"narrow: the values of {where} have {len(longest[0])} characters, but a command "
+            f"takes at most {LONGEST_WORD}; list fewer values, or give between"
         )
     slots = [] if jobs is None else [f"--jobs={jobs}"]
     program = [sys.executable, "-P", "-m", "sweep", verb]

@@ -336,7 +336,9 @@ class Toolbox:
         """
         if bad := [number for number in arguments.trials if not 0 <= number < 2**31]:
             problem = f"{shorten(bad[0])} is not the number of a trial"
-            raise BadConfig("trials", bad[0], hint="give numbers from 0 on", problem=problem)
+            raise BadConfig(
+                "trials", bad[0], hint="give whole numbers of at least 0", problem=problem
+            )
         folder = self.allowed.find_own(arguments.name)
         body = {"trials_named": list(arguments.trials)}
         return _answer(*control_client.ask(folder, Verb.STOP, body, PATIENCE_S))

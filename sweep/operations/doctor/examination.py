@@ -119,7 +119,7 @@ def _tracking_uri(folder: Folder) -> str:
     if tracked is not None and not tracked.is_signed:
         raise UsageError(
             f"{folder.tracking_uri}: was written by another user, so its server does not get "
-            f"your credentials; `sweep sync {folder.in_commands}` accepts it"
+            f"your credentials; to accept the server, run `sweep sync {folder.in_commands}`"
         )
     return "" if tracked is None else tracked.uri
 

@@ -48,7 +48,8 @@ def clock(part: str, machine: str, ahead_s: float) -> Finding:
     apart = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
     return Finding(
         *(part, "warning", f"{machine}: its clock is {apart}"),
-        "set both by NTP (for example chrony): certificates and signed requests have dates",
+        "synchronise both clocks by NTP (for example with chrony), because certificates and "
+        "signed requests contain times",
     )
 
 
@@ -70,7 +71,9 @@ def run_checks(checks: Sequence[Check], patience_s: float) -> list[Finding]:
         thread.join(max(0.0, until - time.monotonic()))
         if thread.is_alive():
             late = f"no answer within {patience_s:g} s"
-            into[:] = [Finding(check.part, "problem", late, f"{check.todo}; --wait waits longer")]
+            into[:] = [
+                Finding(check.part, "problem", late, f"{check.todo}; or wait longer with --wait")
+            ]
     return [_make_printable(one) for findings in lists for one in findings]
 
 

@@ -84,7 +84,7 @@ def unmet_requirements(required: Iterable[str]) -> Iterator[str]:
             yield f"{needed.name} is not installed"
             continue
         if not needed.specifier.contains(version, prereleases=True):
-            yield f"{needed.name} is {version}, required is {needed.specifier}"
+            yield f"{needed.name} is {version}, but {needed.specifier} is required"
 
 
 def _rights(root: Path) -> list[Finding]:
@@ -128,8 +128,12 @@ def _key() -> list[Finding]:
     folder = existing_ancestor(Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"))
     if os.access(folder, os.W_OK):
         return [Finding("key", "ok", "you have no signing key yet; the first sweep creates one")]
-    todo = "set XDG_CONFIG_HOME to a folder that you may write"
-    return [Finding("key", "problem", f"no signing key, and {folder} is not writable", todo)]
+    todo = "set XDG_CONFIG_HOME to a folder to which you can write"
+    return [
+        Finding(
+            "key", "problem", f"you have no signing key, and none can be created in {folder}", todo
+        )
+    ]
 
 
 def _memory() -> Finding:
@@ -143,7 +147,12 @@ def _memory() -> Finding:
     if bound >= cores * LOW_MEMORY:
         return Finding("memory", "ok", seen)
     fit = max(1, bound // LOW_MEMORY)
-    return Finding("memory", "warning", seen, f"begin with --jobs {fit}")
+    return Finding(
+        "memory",
+        "warning",
+        seen,
+        f"start with --jobs {fit}, so that trials do not run out of memory",
+    )
 
 
 def _limits() -> Iterator[int]:
@@ -175,4 +184,9 @@ def _shared() -> Finding:
     seen = f"{_SHARED}: {size_text(free)} free"
     if free >= LOW_SHARED:
         return Finding("memory", "ok", seen)
-    return Finding("memory", "warning", seen, "give the container more, such as --shm-size=1g")
+    return Finding(
+        "memory",
+        "warning",
+        seen,
+        "give the container more shared memory, for example with --shm-size=1g",
+    )

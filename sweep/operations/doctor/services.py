@@ -75,7 +75,7 @@ def cluster(chosen: str, root: Path, patience_s: float) -> Check:
     def check() -> list[Finding]:
         if not pools.KIND.is_shipped(name):
             seen = f"the pool {name} at {address} is not part of sweep, so its code is not run"
-            return [Finding("pool", "warning", seen, "ask its author how to check it")]
+            return [Finding("pool", "warning", seen, "ask its author how to check the pool")]
         said: list[str] = []
         with contextlib.closing(pools.find(chosen)(UNBOUNDED)) as pool:
             if not isinstance(pool, ClusterPool):
@@ -95,7 +95,10 @@ def _workers(part: str, place: str, clocks: Mapping[str, float]) -> Iterator[Fin
     seconds by which its clock is ahead of ours. Nothing is yielded if it is empty.
     """
     if clocks:
-        seen = f"{place}: {plural(len(clocks), 'worker')} with our versions and folder"
+        seen = (
+            f"{place}: {plural(len(clocks), 'worker')} with the same versions and access to the "
+            "root folder"
+        )
         yield Finding(part, "ok", seen)
     for name, ahead_s in clocks.items():
         yield clock(part, f"worker {name}", ahead_s)
@@ -120,14 +123,27 @@ def tracking(uri: str) -> Check:
     def check() -> list[Finding]:
         scheme = uri.partition(":")[0].partition("+")[0]
         if scheme not in sync.SCHEMES:
-            allowed = f"a URI of {', '.join(sync.SCHEMES)}"
+            allowed = f"a URI that begins with {', '.join(sync.SCHEMES)}"
             raise BadConfig("--tracking-uri", without_password(uri), allowed)
         if not scheme.startswith("http"):
-            seen = f"{without_password(uri)}: is not an MLflow server, and was not checked"
-            return [Finding("mlflow", "warning", seen, f"mlflow server --backend-store-uri {uri}")]
+            seen = (
+                f"{without_password(uri)}: is not the URI of an MLflow server, so it was not "
+                "checked"
+            )
+            return [
+                Finding(
+                    "mlflow",
+                    "warning",
+                    seen,
+                    f"start a server for it with `mlflow server --backend-store-uri {uri}`",
+                )
+            ]
         return _server(uri)
 
-    todo = "check that `mlflow server` runs there, and MLFLOW_TRACKING_USERNAME and _PASSWORD"
+    todo = (
+        "check that `mlflow server` is running there, and check MLFLOW_TRACKING_USERNAME and "
+        "_PASSWORD"
+    )
     return Check("mlflow", check, todo)
 
 

@@ -126,6 +126,6 @@ def send_for_page(root: Path, name: str | None, say: Callable[[str], None]) -> N
             continue  # its driver sends the rest
         except (SweepError, OSError) as error:
             why = StorageError(str(error)) if isinstance(error, OSError) else error
-            todo = f"`sweep sync {folder.in_commands}` sends the rest"
-            say(f"{folder.name} is shown as MLflow has it: {why}; {todo}")
+            todo = f"send them with `sweep sync {folder.in_commands}`"
+            say(f"MLflow may lack results of {folder.name}: {why}; {todo}")
     complete(due, PAGE_PATIENCE_S)

@@ -75,8 +75,8 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
 
 def _describe_failure(folder: Folder, reason: str) -> str:
     """Return the message that MLflow lacks attachments, with the reason and a remedy."""
-    what = "MLflow lacks the report, a model or media"
-    return printable(f"{what}: {reason}; `sweep sync {folder.in_commands}` sends it")
+    what = "MLflow did not get the report, a model or media files"
+    return printable(f"{what}: {reason}; send them with `sweep sync {folder.in_commands}`")
 
 
 def _say_twice(say: Say, log: TextIO, text: str) -> None:
@@ -101,7 +101,7 @@ def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise StorageError("another process is still sending it") from None
+                    raise StorageError("another process is still sending them") from None
                 time.sleep(POLL_S)
         yield log
 
@@ -128,7 +128,9 @@ def _send_once(context: TrackerContext, k: int, say: Say) -> None:
                     said += _send_media(context, k, runs) if context.tracking_uri else ""
                 say(f"MLflow has {said}")
             else:
-                say("MLflow's server keeps no files, so it has neither report nor model")
+                say(
+                    "MLflow's server does not store files, so it got neither the report nor a model"
+                )
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         ledger.set_published(sync.ATTACHMENTS, k)
     failpoints.reach("attached")
@@ -164,7 +166,8 @@ def _send_report_and_models(
     several, name = "s" if len(sent) > 1 else "", context.folder.name
     models = f"the model{several} of trial{several} {', '.join(sent)}" if sent else ""
     if parent is None:
-        return f"{models or 'neither report nor model'} of {name}, whose own run was deleted there"
+        sent_there = models or "neither the report nor a model"
+        return f"{sent_there} of {name}, whose own run was deleted there"
     return f"{name}'s report and {models}" if models else f"{name}'s report"
 
 
@@ -216,17 +219,17 @@ def _find_trials_with_models(context: TrackerContext, sweep: Sweep, say: Say) ->
         return []
     if not sync.may_make_models(context.folder, sweep.history):
         say(
-            f"no model is sent, because your drivers have not run the sweep's current code; "
-            f"`sweep resume {context.folder.in_commands}` does"
+            "no model is sent to MLflow, because you have not run the sweep's current code; "
+            f"run `sweep resume {context.folder.in_commands}` first"
         )
         return []
     try:
         trainable = launch.trainable_of(context.folder)
     except Exception as error:  # noqa: BLE001 a person's module may raise anything
-        say(f"no model is sent: {first_line(error)}")
+        say(f"no model is sent to MLflow: {first_line(error)}")
         return []
     if not hasattr(trainable, "describe_model"):
-        say(f"no model is sent: {trainable.__name__} has no describe_model()")
+        say(f"no model is sent to MLflow: {trainable.__name__} has no describe_model()")
         return []
     return wanted
 
@@ -269,7 +272,7 @@ def _send_model(
     except (OSError, StorageError):
         raise  # retried, since a full disk may get free space
     except Exception as error:  # noqa: BLE001 a person's code may raise anything
-        say(f"no model of trial {trial.number} is sent: {first_line(error)}")
+        say(f"no model of trial {trial.number} is sent to MLflow: {first_line(error)}")
         return False
     for target in lacking:
         if target is run:

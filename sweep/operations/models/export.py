@@ -135,7 +135,7 @@ def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> di
     """
     name = type(trainable).__name__
     if formats:
-        problem = f"{name} has its own export_model(folder), which writes what it likes"
+        problem = f"{name} has its own export_model(folder), which chooses the format itself"
         given = ", ".join(formats)
         raise BadConfig("--format", given, hint="leave --format out", problem=problem)
     try:
@@ -145,11 +145,13 @@ def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> di
         raise UsageError(f"export-model: export_model(folder) of {name} raised {why}") from error
     if not (written := _list_files(draft)):
         raise UsageError(
-            f"export-model: export_model(folder) of {name} wrote no file into the folder"
+            f"export-model: export_model(folder) of {name} wrote no file into the folder; "
+            "let it write at least one"
         )
     if taken := {CARD, "card.md"} & set(written):
         raise UsageError(
-            f"export-model: {name} wrote {min(taken)}, which the card needs; use another file name"
+            f"export-model: export_model(folder) of {name} wrote {min(taken)}, a name that "
+            "sweep uses for its card; use another file name"
         )
     return {name: name for name in written}
 
@@ -188,7 +190,7 @@ def play(folder: Path, playing: Playing) -> dict[str, Any]:
     form = next((form for form in FORMATS if form in card["files"]), None)
     if form is None:
         raise UsageError(
-            f"play: {folder}: contains only the trainable's own files, no policy to play"
+            f"play: {folder}: contains only the trainable's own files, which sweep cannot play"
         )
     file = register.onnx_file(card, folder) if form == "mlflow" else folder / card["files"][form]
     name = file.relative_to(folder).as_posix()
@@ -197,7 +199,7 @@ def play(folder: Path, playing: Playing) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"play: {file}: {error.strerror}") from error
     if changed:
-        raise UsageError(f"play: {file}: does not match its card; export the model again")
+        raise UsageError(f"play: {file}: this file does not match its card; export the model again")
     found = plugins.find_trainable(card["trainable"], [str(Path.cwd())])
     try:
         played = found.play_exported(
@@ -222,7 +224,7 @@ def identify(card: Path) -> tuple[str, dict[str, Any]]:
         card_data = dict(json.loads(content))
         if not {"files", "sha256", "checkpoint", "trainable"} <= card_data.keys():
             raise UsageError(
-                f"{card}: is not a card of this version of export-model; export the model again"
+                f"{card}: was not written by this version of export-model; export the model again"
             )
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"{card}: is not the card of an exported model") from error
@@ -243,7 +245,7 @@ def _check_free(out: Path) -> None:
     except OSError as error:  # for example a name that is too long
         raise BadConfig("--out", str(out), free, error.strerror or "") from error
     if in_use:
-        raise BadConfig("--out", str(out), free, problem=f"'{out}' is in use")
+        raise BadConfig("--out", str(out), free, problem=f"'{out}' exists already")
 
 
 # ---- the card -------------------------------------------------------------------------------

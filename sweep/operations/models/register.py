@@ -45,8 +45,8 @@ def register(context: TrackerContext, card: Mapping[str, Any], out: Path, name: 
         return _register_version(context, card, out, name, run)
     except Exception as error:  # a store may fail in any way
         raise StorageError(
-            f"export-model: {name} was not registered: {first_line(error)}; look after MLflow, "
-            f"then export again"
+            f"export-model: {name} was not registered: {first_line(error)}; repair MLflow, "
+            "then export again"
         ) from error
 
 
@@ -57,7 +57,8 @@ def find_run(context: TrackerContext, trial: int) -> str:
     """
     if not context.uri_is_own:
         raise StorageError(
-            "the file tracking-uri was written by another user; `sweep sync` accepts its server"
+            "another user chose the MLflow server (in the file tracking-uri); accept it with "
+            "`sweep sync`"
         )
     has_store = context.tracking_uri is not None or context.folder.mlflow.is_file()
     store = find_store(context, only_read=True) if has_store else None

@@ -526,8 +526,10 @@ def _differences(expected: Mapping[str, Any], result: Mapping[str, Any]) -> list
     """
     missing = "absent"
     return [
-        f"{key}: {shorten(expected.get(key, missing))} without, "
-        f"{shorten(result.get(key, missing))} after save and restore"
+        (
+            f"{key}: {shorten(expected.get(key, missing))} without an interruption, "
+            f"{shorten(result.get(key, missing))} after save and restore"
+        )
         for key in sorted({*expected, *result})
         if key.split("/")[0] not in VOLATILE_KEYS
         and repr(expected.get(key)) != repr(result.get(key))

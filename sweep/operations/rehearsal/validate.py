@@ -87,15 +87,22 @@ def _before_metric(resolved: Resolved, smoke: SmokeTest) -> list[str]:
     rungs = f"the rung{'s' * several} {names} of {scheduler.time_attr} lie{'s' * (not several)}"
     if lack.first_with is None:
         came = f"the first {smoke.results} results have no number in {printable(metric)}"
-        return [f"metric: {came}; {rungs} there, and trials train on to the first that has one"]
+        return [
+            (
+                f"metric: {came}; {rungs} within them, so trials train on to the first result that "
+                "has one"
+            )
+        ]
     when = f"iteration {lack.iteration}"
     if scheduler.time_attr != "training_iteration":
         when += f", at {scheduler.time_attr} {formatting.number(lack.first_with)}"
     if lack.episode_len is not None and metric.startswith("episode_"):
         when += f", with episodes of {formatting.number(lack.episode_len)} steps"
     return [
-        f"metric: {printable(metric)} first came in {when}; {rungs} before it and "
-        f"{'are' if several else 'is'} taken there"
+        (
+            f"metric: {printable(metric)} first appeared in {when}; {rungs} before it and "
+            f"{'are' if several else 'is'} evaluated only then"
+        )
     ]
 
 
@@ -173,7 +180,10 @@ def _repeated_points(points: list[Settings]) -> list[str]:
     same = [point.searched for point, own in zip(points, keys, strict=True) if own == key]
     first, other = (shorten(point) for point in same[:2])
     return [
-        f"{repeated} of {len(points)} points repeat another's settings, such as {first} and {other}"
+        (
+            f"{repeated} of {len(points)} points give the same settings as another point, such "
+            f"as {first} and {other}"
+        )
     ]
 
 

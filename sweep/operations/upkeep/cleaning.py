@@ -74,8 +74,8 @@ def check_removable(folder: Folder) -> None:
     held = lease.read_file(folder.ledger)
     if held.is_elsewhere:
         takes = f"`sweep gc {folder.in_commands}` takes the sweep over"
-        gone = f"if it is no longer running, {takes}, then try again"
-        raise SweepLocked(folder.name, held.describe(), f"stop that one first; {gone}")
+        gone = f"if that process no longer exists, {takes}, then try again"
+        raise SweepLocked(folder.name, held.describe(), f"stop that process first; {gone}")
     with folder.lock():
         return
 
@@ -109,7 +109,9 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
                 stored.remove()
             shutil.rmtree(gone)
         except RemoteError as error:
-            later = f"`sweep gc` tries that again after {folders.STALE_S / 60:.0f} minutes"
+            later = (
+                f"`sweep gc` tries to delete them again after {folders.STALE_S / 60:.0f} minutes"
+            )
             raise StorageError(
                 f"{folder.name} was deleted, but its checkpoints were not; {later}: {error}"
             ) from error
@@ -124,7 +126,8 @@ def _delete_runs(folder: Folder) -> int:
     where = sync.tracker_context(folder)
     if not where.uri_is_own:
         raise StorageError(
-            "the file tracking-uri was written by another user; `sweep sync` accepts its server"
+            "another user chose the MLflow server (in the file tracking-uri); accept it with "
+            "`sweep sync`"
         )
     if where.tracking_uri is None and not folder.mlflow.is_file():
         return 0
@@ -138,8 +141,9 @@ def _delete_runs(folder: Folder) -> int:
                 store.delete(run)
     except Exception as error:  # a store may fail in any way
         raise StorageError(
-            f"{folder.name} was kept: its MLflow runs were not deleted: {first_line(error)}; look "
-            f"after MLflow, or keep the runs: `sweep rm` without --mlflow"
+            f"{folder.name} was not deleted, because its MLflow runs could not be deleted: "
+            f"{first_line(error)}; repair MLflow, or keep the runs with `sweep rm` without "
+            "--mlflow"
         ) from error
     return len(runs)
 
@@ -269,8 +273,8 @@ def _mlflow_client(root: Path) -> "Iterator[MlflowClient]":
             yield mlflow_store.client_of(mlflow_store.store_url(Folder(root, "")))
     except Exception as error:  # a store may fail in any way
         raise StorageError(
-            f"{Folder(root, '').mlflow}: {first_line(error)}; if it is damaged, move it away: "
-            f"`sweep sync` fills a new one"
+            f"{Folder(root, '').mlflow}: {first_line(error)}; if the file is damaged, move "
+            "it away, and `sweep sync` fills a new one"
         ) from error
 
 

@@ -221,7 +221,9 @@ def _check_revision(database: Connection, path: Path) -> list[Damage]:
     """
     rows = database.execute(f"SELECT version_num FROM {upgrade.VERSION_TABLE}").fetchall()  # noqa: S608 a name of ours
     if len(rows) != 1:
-        return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]
+        return [
+            Damage("ledger", "schema", f"the file contains {len(rows)} revisions instead of one")
+        ]
     ((revision,),) = rows
     if not (why := upgrade.objection(short_repr(revision).strip("'"), path)):
         return []
@@ -234,7 +236,7 @@ def _check_content(database: Connection) -> Iterator[Damage]:
     """Yield the damages of the rows: of sweep, lease, events, statuses, results and trackers."""
     (sweeps,) = database.execute("SELECT count(*) FROM sweep").fetchone()
     if sweeps != 1:
-        yield Damage("ledger", "sweep", f"{sweeps} sweeps in a file that has one")
+        yield Damage("ledger", "sweep", f"the file contains {sweeps} sweeps instead of one")
     try:
         lease.read_row(database)
     except DecodeError as error:

@@ -135,7 +135,10 @@ def _delete_unnamed_files(folder: Folder) -> Iterator[str]:
     """
     gone = store.of_sweep(folder).sweep_up(lookup.read_history(folder))
     for whose, count in Counter((spare.trial, spare.replica) for spare in gone).items():
-        yield f"trials/{replica_name(*whose)}: {count} files that no row names were deleted"
+        yield (
+            f"trials/{replica_name(*whose)}: {count} files that no row of the ledger names were "
+            "deleted"
+        )
 
 
 def _send_copies(

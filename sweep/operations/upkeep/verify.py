@@ -60,7 +60,7 @@ def inspect_sweep(folder: Folder, driven: bool) -> Verification:
     damages = ledger_check.check(folder.ledger)
     for part, what in (("ledger", "a damaged ledger"), ("schema", "a ledger of old tables")):
         if any(damage.part == part for damage in damages):
-            return Verification(tuple(damages), (f"nothing else was compared with {what}",), 0)
+            return Verification(tuple(damages), (f"nothing else can be compared with {what}",), 0)
     history, wrong = _check_sums(folder)
     damages += wrong
     stored = store.of_sweep(folder)
@@ -68,7 +68,7 @@ def inspect_sweep(folder: Folder, driven: bool) -> Verification:
     if driven:
         named = _named_checkpoints(lookup.read_history(folder))
         lost = [d for d in lost if d.trial < 0 or (d.trial, d.replica, d.digest) in named]
-        note = "a driver runs: its copies and the files of its slices were not compared"
+        note = "a driver is running, so the copies and files that it writes were not compared"
         return Verification((*damages, *lost), (note,), len(_named_checkpoints(history)))
     differ, notes = _check_copies(sync.tracker_context(folder))
     rest = (*lost, *_check_files(stored, history), *differ)
@@ -154,7 +154,7 @@ def _check_files(stored: SweepStore, history: History) -> Iterator[Damage]:
     for spare in stored.unnamed_files(history):
         whose = (spare.trial, spare.replica)
         place = f"trials/{replica_name(*whose)}/{spare.name}"
-        yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)
+        yield Damage("files", place, "no row of the ledger names it", Remedy.SWEEP_UP, *whose)
 
 
 def _check_copies(context: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
@@ -188,8 +188,10 @@ def _compare_copy(tracker: Tracker, count: int, missing: int) -> list[str]:
         StorageError: the copy lacks events, or the tracker cannot compare its copy.
     """
     if not isinstance(tracker, Comparable):
-        raise StorageError("it has no method differences(); give it one to have its copy compared")
+        raise StorageError(
+            "the tracker has no method differences(), so its copy cannot be compared"
+        )
     problem = tracker.unreadable() if count else ""
     if missing and not problem:
-        raise StorageError(f"it lacks {missing} events; run `sweep sync`")
+        raise StorageError(f"the copy lacks {missing} events; run `sweep sync`")
     return [problem] if problem else tracker.differences()

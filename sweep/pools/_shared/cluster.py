@@ -232,7 +232,7 @@ class ClusterPool(pools.Pool):
                 self._wait(asyncio.wait_for(self._connect(probe, reach_s), patience_s))
             except TimeoutError as error:
                 late = f"the {self.scheduler} at {self._address} has not answered in time"
-                todo = "see whether it is overloaded, or wait longer"
+                todo = "check if it is overloaded, then try again"
                 raise StorageError(f"--address: {late}; {todo}") from error
 
     @property
@@ -359,7 +359,9 @@ class ClusterPool(pools.Pool):
         if refused and not self._workers:
             raise UsageError(f"--address: no worker of the cluster is usable: {refused[0]}")
         if not refused and not self._workers:
-            self.say(f"the cluster at {self._address} has no worker yet; slices wait for one")
+            self.say(
+                f"the cluster at {self._address} has no worker yet; trials wait until one joins"
+            )
 
     def _add_joined(self, address: str) -> None:
         """Start to check a worker that has joined the cluster, in order to use it.
@@ -399,12 +401,12 @@ class ClusterPool(pools.Pool):
             if not about["why"]:
                 about = await self._describe(address, probe)
         except Exception as error:  # noqa: BLE001 another installation may fail in any way
-            about["why"] = f"it did not describe itself ({type(error).__name__}: {error})"
+            about["why"] = f"it did not report its versions ({type(error).__name__}: {error})"
         if address in self._left or address in self._workers:
             return ""
         said = about.get("why") or _differences(about["has"])
         if said:
-            said = f"worker {address} is left out: {said}"
+            said = f"worker {address} is not used: {said}"
             self.say(said)
             return said
         trust = signing.user_trust_if_possible()
@@ -532,7 +534,7 @@ class ClusterPool(pools.Pool):
             )
         if worker.has_left:
             raise StaleProcess
-        raise WorkerLost(None, None, f"its worker {worker.name} was killed, or cut off")
+        raise WorkerLost(None, None, f"its worker {worker.name} was killed or lost its connection")
 
     async def _listen_to(self, running: _Running, worker: Worker) -> None:
         """Ask a worker about its slice again and again, one request at a time, until cancelled.
@@ -668,7 +670,12 @@ def _outcome(result: object) -> SliceOutcome:
     Raises WorkerLost for anything else.
     """
     if not isinstance(result, SliceOutcome):
-        raise WorkerLost(None, None, f"its worker returned {type(result).__name__}")
+        raise WorkerLost(
+            None,
+            None,
+            f"its worker returned a value of type {type(result).__name__} instead of a slice's "
+            "outcome",
+        )
     return result
 
 
@@ -679,7 +686,7 @@ def _differences(theirs: Mapping[str, str]) -> str:
     """
     ours = pickled.libraries()
     found = [
-        f"{name} is {theirs.get(name)} there, {version} here"
+        f"{name} is {theirs.get(name)} there and {version} here"
         for name, version in ours.items()
         if theirs.get(name) != version
     ]

@@ -105,7 +105,7 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
     """
     while not _here.taken.acquire(timeout=LOOK_S):  # another driver's slice, or one to be killed
         if not is_wanted():
-            raise WorkerLost(None, None, "its driver has left")
+            raise WorkerLost(None, None, "its driver has disconnected")
     try:
         spec: SliceSpec = cloudpickle.loads(sent)
         trust = signing.load_trust()
@@ -114,7 +114,9 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
         running = _here.running[key] = slot.submit(replace(spec, trust=trust, script_file=kept))
         while not wait([running], LOOK_S).done:
             if not is_wanted():
-                slot.end(running, WorkerLost(None, slot.pid(running), "its driver has left"))
+                slot.end(
+                    running, WorkerLost(None, slot.pid(running), "its driver has disconnected")
+                )
         return running.result()
     finally:
         _here.running.pop(key, None)
@@ -140,7 +142,7 @@ def end(key: str) -> bool:
     """
     running, slot = _here.running.get(key), _here.slot
     if running is not None and slot is not None:
-        slot.end(running, WorkerLost(None, slot.pid(running), "it was ended"))
+        slot.end(running, WorkerLost(None, slot.pid(running), "the driver ended it"))
     return True
 
 

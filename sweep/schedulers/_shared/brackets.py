@@ -160,16 +160,16 @@ class Brackets(schedulers.Scheduler):
         top = top_rung(options, context)
         if top is None:
             self.remark = (
-                f"scheduler: neither max_t nor stop.{self.time_attr} is given, so the first trials "
-                f"train to their ends; the level at which the first of them ends is the top rung "
-                f"of all others"
+                f"scheduler: neither max_t nor stop.{self.time_attr} is given, so the first "
+                "trials train to their ends; the first trial to end sets the top rung of all "
+                "others"
             )
             seeding.added(context.seeds, (), self.time_attr)
             return
         self._assignment = self._make_assignment(top, 0)
         self.levels, self.sizes = self._assignment.levels, self._assignment.sizes
         if self.eta ** (len(self.levels) - 1) > MOST_TRIALS:
-            least = f"{top / self.eta ** (len(self.levels) - 1):.3g} or more"
+            least = f"at least {top / self.eta ** (len(self.levels) - 1):.3g}"
             grace = options.grace_period
             problem = (
                 f"{shorten(grace)} is too early: the first bracket would have more than "
@@ -273,7 +273,10 @@ class Brackets(schedulers.Scheduler):
         trials, to_come = history.trials, history.uncreated_trials - len(history.waiting_clones)
         assignment = self._find_assignment(history)
         if assignment is None:
-            why = "no trial has come to its end, which says where the top rung is; to its end"
+            why = (
+                "no trial has reached its end yet, which sets the top rung, so this trial trains "
+                "to its end"
+            )
             return Plan(fresh=(NewTrial(Goal(), why),) * min(free, history.uncreated_trials))
         for bracket in assignment.unsettled(history, len(trials) + to_come):
             if bracket.first >= len(trials) and len(fresh) >= free:
@@ -286,7 +289,10 @@ class Brackets(schedulers.Scheduler):
             goal = Goal(bracket.rungs[0], top=bracket.rungs[-1])
             members = trials[bracket.first : bracket.first + bracket.size]
             missing = bracket.size - sum(t.status is not Status.WAITING for t in members)
-            why = f"bracket {bracket.s} has a place, so a new trial trains to rung {goal.until:g}"
+            why = (
+                f"bracket {bracket.s} has a free place, so a new trial trains to rung "
+                f"{goal.until:g}"
+            )
             fresh += [NewTrial(goal, why)] * missing
         promoted = promoted[:free]
         return seeding.plan_of(promoted, fresh[: free - len(promoted)], stop)

@@ -35,8 +35,8 @@ def build(
     scheduler = cls(options(spec, paths), context)
     if not hasattr(scheduler, "pauses"):
         raise UsageError(
-            f"scheduler: '{spec.scheduler.name}' does not define pauses; give the class True if "
-            f"its trials wait while others run, else False"
+            f"scheduler: '{spec.scheduler.name}' does not define pauses; set pauses = True "
+            "in its class if its trials wait while others run, else pauses = False"
         )
     return scheduler
 
@@ -48,7 +48,7 @@ def _no_rungs_error(spec: SweepSpec) -> BadConfig:
     problem = (
         f"the scheduler {spec.scheduler.name} has no rungs at which trials could get further seeds"
     )
-    hint = f"write a number, such as 3, or use a scheduler with rungs: {able}"
+    hint = f"set seeds to a number, such as 3, or use a scheduler with rungs: {able}"
     return BadConfig("seeds", written_seeds(spec.seed_plan), hint=hint, problem=problem)
 
 
@@ -79,8 +79,8 @@ def remarks(spec: SweepSpec, scheduler: schedulers.Scheduler) -> list[str]:
         able = ", ".join(name for name in names if schedulers.find(name).ranks_by_fronts)
         texts.append(
             f"scheduler: {spec.scheduler.name} compares trials by {spec.metric} alone; the "
-            f"objectives {', '.join(spec.objectives)} count in the results only ({able} compare "
-            f"all objectives)"
+            f"objectives {', '.join(spec.objectives)} only appear in the results ({able} "
+            "compare all objectives)"
         )
     return texts
 

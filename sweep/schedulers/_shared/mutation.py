@@ -135,14 +135,14 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
     """
     searched = tuple(context.space.domains)
     if not searched:
-        problem = "no parameter is searched, so there is nothing that children could change"
-        hint = "search one at least, or use another scheduler"
+        problem = "no parameter is searched, so the trials of a population could not differ"
+        hint = "search at least one parameter, or use another scheduler"
         raise BadConfig("space", "no searched parameter", hint=hint, problem=problem)
     open_ = tuple(name for name in searched if name not in context.fixed)
     if not open_:
         problem = (
-            f"children can change none of {', '.join(searched)}: each continues from a checkpoint "
-            "that holds them"
+            f"none of {', '.join(searched)} can change from parent to child, because a child "
+            "continues from its parent's checkpoint, which fixes them"
         )
         hint = "search another parameter too, or use another scheduler"
         raise BadConfig("space", searched, hint=hint, problem=problem)
@@ -154,6 +154,9 @@ def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple
             raise BadConfig(key, name, allowed, nearest(name, searched), problem=problem)
         if name in context.fixed:
             allowed = f"one of {', '.join(open_)}"
-            problem = f"children cannot change {name}, which their parent's checkpoint holds"
+            problem = (
+                f"{name} cannot change from parent to child, because the parent's checkpoint "
+                "fixes it"
+            )
             raise BadConfig(key, name, allowed, problem=problem)
     return tuple(open_ if names is None else names)

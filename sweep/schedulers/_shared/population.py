@@ -170,7 +170,9 @@ class Population(schedulers.Scheduler):
         check_first(key, interval, options.time_attr)
         check_reached(key, self._next_level(0.0), options.time_attr, context)
         if context.trials < 2:
-            problem = f"{context.trials} is too few, as a population has better and worse members"
+            problem = (
+                f"{context.trials} is too few, because a population needs better and worse members"
+            )
             raise BadConfig("trials", context.trials, "at least 2", problem=problem)
 
     @abstractmethod
@@ -214,7 +216,7 @@ class Population(schedulers.Scheduler):
             return self._start_members(history, free, goal)
         behind = [t for t in _unfinished_below(history, min(newest, default=0.0)) if is_waiting(t)]
         if behind:
-            why = f"it was held while the others went on to {newest[-1]:g}"
+            why = f"it was paused while the others trained on to {newest[-1]:g}"
             catches_up = [Resume(t.number, Goal(newest[-1]), why) for t in behind]
             return Plan(resume=tuple(catches_up[:free]))
         for level, following in zip(newest, [*newest[1:], None], strict=False):
@@ -315,7 +317,10 @@ class Population(schedulers.Scheduler):
         count = max(0, min(free, history.uncreated_trials))
         begins = [*(trial.time for trial in history.waiting_clones), *[0.0] * count][:count]
         goals = [goal if time < goal else self._next_level(time) for time in begins]
-        fresh = (NewTrial(Goal(at), f"a member of the population; to {at:g}") for at in goals)
+        fresh = (
+            NewTrial(Goal(at), f"a member of the population, which trains to {at:g}")
+            for at in goals
+        )
         return Plan(fresh=tuple(fresh))
 
     def _count(self, size: int) -> int:

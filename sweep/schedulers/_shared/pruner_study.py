@@ -367,8 +367,8 @@ def make_asked(
         given = arguments.get(resource)
         problem = "is missing" if given is None else f"{shorten(given)} is not a whole number"
         hint = (
-            f"set it to the {rung} rung, in units of time_attr; it is not guessed from the first "
-            "trials"
+            f"set it to the {rung} rung, in units of time_attr, because sweep does not "
+            "derive it from the first trials"
         )
         raise BadConfig(f"{key}.{resource}", given, hint=hint, problem=problem)
     if resource:
@@ -389,7 +389,7 @@ def _check_rungs(arguments: Mapping[str, Any], key: str) -> None:
     for word, least in _LEAST.items():
         value = arguments.get(word, least)
         if type(value) is not int or value < least:
-            raise BadConfig(f"{key}.{word}", value, f"a whole number, at least {least}")
+            raise BadConfig(f"{key}.{word}", value, f"a whole number of at least {least}")
     lowest, top = arguments.get("min_resource", 1), arguments.get("max_resource", math.inf)
     if top < lowest:
         problem = f"{top} is less than min_resource, which is {lowest}"

@@ -74,7 +74,10 @@ def check_first(key: str, level: float, time_attr: str) -> None:
     Only levels that count iterations are checked. `key` names the option in the message.
     """
     if time_attr == "training_iteration" and level < 1:
-        problem = f"{level:g} is before the end of the first iteration, the first time to stop"
+        problem = (
+            f"{level:g} is before the end of the first iteration, where a trial can first be "
+            "stopped"
+        )
         raise BadConfig(key, level, "at least 1", problem=problem)
 
 

@@ -53,7 +53,9 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
     if isinstance(plan, int):
         return {}
     if not levels:
-        problem = f"the rungs are unknown, as neither max_t nor stop.{time_attr} gives the top one"
+        problem = (
+            f"the rungs are unknown, because neither max_t nor stop.{time_attr} sets the top one"
+        )
         hint = "set one of the two, or write a number"
         raise BadConfig("seeds", written_seeds(plan), hint=hint, problem=problem)
     if plan == AUTO:

@@ -45,16 +45,20 @@ class Enumerating(searchers.Searcher):
             if domain.size() is None:
                 given = domain.describe()
                 problem = (
-                    f"it has infinitely many values ({given}), and searcher {self.name} visits all"
+                    f"the parameter has infinitely many values ({given}), but searcher "
+                    f"{self.name} tries all"
                 )
-                hint = "write {choice: [...]}, or give a step; searcher: qmc covers ranges evenly"
+                hint = (
+                    "write {choice: [...]}, give a step, or use searcher: qmc, which covers ranges "
+                    "evenly"
+                )
                 path = space.parameters[parameter].path
                 raise space.source.refuse(path, given, hint=hint, problem=problem)
         count = enumeration.Points(space).count
         if count > MOST:
             problem = f"the space has {count} points, too many for searcher {self.name}, which "
             problem += "visits all"
-            hint = "searcher: qmc covers a large space evenly"
+            hint = "use searcher: qmc, which covers a large space evenly"
             raise space.source.refuse((), f"{count} points", f"at most {MOST}", hint, problem)
 
     @property

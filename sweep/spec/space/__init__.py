@@ -282,7 +282,7 @@ class Space:
         raise BadSpace(
             refusal.key,
             refusal.value,
-            "a space of which more than a thousandth is left",
+            "a space of which more than a thousandth is allowed",
             "narrow the ranges, or forbid less",
             place=Place(refusal.file, refusal.line),
             problem=f"none of {DRAWS} randomly drawn points is allowed; the last one: {refusal}",

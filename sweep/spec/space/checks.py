@@ -74,13 +74,17 @@ def check_known(
         case OneOf(parent, values):
             for value in values:
                 if not _can_equal(parameters[parent], value):
-                    hint = "change or remove it; a value that is a list has two brackets: [[…]]"
+                    hint = (
+                        "change or remove this value; a value that is itself a list needs two "
+                        "brackets: [[…]]"
+                    )
                     usable = parameters[parent].describe()
-                    never = f"{parent} can never be {shorten(value)}, as it is {usable}"
+                    never = f"{parent} can never be {shorten(value)}, because it is {usable}"
                     raise source.refuse(at, value, hint=hint, problem=never)
         case Compared(parent, sign, bound) if not _can_compare(parameters[parent], condition):
             never = (
-                f"{parent} can never be {sign} {bound}, as it is {parameters[parent].describe()}"
+                f"{parent} can never be {sign} {bound}, because it is "
+                f"{parameters[parent].describe()}"
             )
             hint = "change or remove this condition"
             raise source.refuse(at, f"{sign} {bound}", hint=hint, problem=never)
@@ -94,7 +98,7 @@ def check_name(
         return
     known = ", ".join(list(parameters)[:_SHOWN])
     more = ", …" if len(parameters) > _SHOWN else ""
-    hint = nearest(name, parameters) or "a fixed setting may also be in space"
+    hint = nearest(name, parameters) or "to use a fixed setting here, write it in space"
     problem = f"there is no parameter {shorten(name)}"
     raise source.refuse(path, name, f"one of {known}{more}", hint, problem)
 

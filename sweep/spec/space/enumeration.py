@@ -67,8 +67,8 @@ class Points:
                     space.parameters[name].path,
                     domain.describe(),
                     hint="give it a step, or choose another searcher",
-                    problem=f"it has infinitely many values ({domain.describe()}), and every point "
-                    "is visited",
+                    problem=f"the parameter has infinitely many values ({domain.describe()}), but "
+                    "every point is tried",
                 )
         self._root = _Node({})
         layers = self._forward()

@@ -144,7 +144,7 @@ def _parse(text: str) -> ast.expr:
 
 def _reason(error: BaseException) -> str:
     """Return the message of an error of Python's parser."""
-    return error.msg if isinstance(error, SyntaxError) else str(error) or "it is too deep"
+    return error.msg if isinstance(error, SyntaxError) else str(error) or "it is nested too deeply"
 
 
 def _names(node: ast.expr) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _operands(node: ast.expr) -> list[ast.expr]:
 
 def _unknown_node(node: ast.expr) -> ExpressionError:
     """Return the error for a node that is outside the language."""
-    return ExpressionError(f"contains {ast.unparse(node)!r}, which is not in the language")
+    return ExpressionError(f"contains {ast.unparse(node)!r}, which expressions cannot contain")
 
 
 def _compared_operands(node: ast.Compare) -> list[ast.expr]:
@@ -223,7 +223,7 @@ def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:
     Raises ExpressionError for an unknown function or a wrong number of arguments.
     """
     if name not in _FUNCTIONS:
-        raise ExpressionError(f"calls {name!r}; the functions are {', '.join(_FUNCTIONS)}")
+        raise ExpressionError(f"calls {name!r}; the allowed functions are {', '.join(_FUNCTIONS)}")
     if len(arguments) not in _FUNCTIONS[name]:
         raise ExpressionError(
             f"calls {name!r} with {len(arguments)} arguments; it takes {_FUNCTIONS[name][0]}"

@@ -54,7 +54,10 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], source: Source) -> li
     for entry in _Walk(words, source).parameters("", (), raw, ()):
         if entry.name in by_name:
             at = source.locate(by_name[entry.name].path)
-            hint, problem = f"it is at {at} too; remove one", f"{entry.name} is there twice"
+            hint, problem = (
+                f"it is also defined at {at}; remove one of the two",
+                f"{entry.name} is defined twice",
+            )
             raise source.refuse(entry.path, entry.name, hint=hint, problem=problem)
         by_name[entry.name] = entry
         if len(by_name) > MOST_PARAMETERS:

@@ -118,7 +118,7 @@ def _check_one(
     given: dict[str, Any] = {}
     for below, name, value in entries:
         if name in given:
-            problem = f"{name} is there twice"
+            problem = f"{name} is given twice"
             place = (*path, *below)
             raise source.refuse(place, name, hint="remove one of the two", problem=problem)
         _check_value(space, name, value, (*path, *below), source)

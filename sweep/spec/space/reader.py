@@ -136,7 +136,7 @@ def _kind_error(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exc
     allowed = f"exactly one of {', '.join(_READERS)}"
     if kinds:
         together = " and ".join(kinds)
-        return source.refuse((), together, allowed, problem=f"{together} exclude each other")
+        return source.refuse((), together, allowed, problem=f"{together} cannot be used together")
     strange = next((word for word in raw if word != "when"), None)
     if strange is None:
         hint, problem = "a fixed mapping belongs in config", "the kind of the parameter is missing"
@@ -242,7 +242,7 @@ def _check_order(reading: Reading, path: tuple[str], low: Any, high: Any) -> Non
         problem, hint = f"{low} is more than {high}", f"write [{high}, {low}]"
         raise reading.refuse_at(path, [low, high], hint=hint, problem=problem)
     if low == high:
-        hint = f"write it as a fixed value, {reading.name}: {low}"
+        hint = f"write a fixed value, {reading.name}: {low}"
         problem = f"both bounds are {low}"
         raise reading.refuse_at(path, [low, high], hint=hint, problem=problem)
 
@@ -288,7 +288,12 @@ def _check_fine(reading: Reading, step: Any, farthest: float) -> None:
     """
     if step < _SMALLEST or exact_decimal(farthest) / exact_decimal(step) > LARGEST_INT:
         allowed = f"a step of at least {max(_SMALLEST, farthest / LARGEST_INT):.3g}"
-        raise reading.refuse_at(("step",), step, allowed, "2**53 steps lead from 0 to a number")
+        raise reading.refuse_at(
+            ("step",),
+            step,
+            allowed,
+            "with a smaller step, a number would be more than 2**53 steps from 0",
+        )
 
 
 def _moments(reading: Reading, log: bool) -> tuple[float, float]:
@@ -306,7 +311,7 @@ def _moments(reading: Reading, log: bool) -> tuple[float, float]:
     far = abs(mean) + _REACH * deviation
     if not math.isfinite(far) or (log and far > math.log(1e300)):
         allowed = "a mean and a deviation whose numbers are finite"
-        hint = "of a lognormal they are those of the natural logarithm" if log else ""
+        hint = "for a lognormal they are those of the natural logarithm" if log else ""
         raise reading.refuse([mean, deviation], allowed, hint)
     return float(mean), float(deviation)
 
@@ -410,7 +415,7 @@ def _read_value(reading: Reading) -> Fixed | Derived:
             (reading.kind,),
             value,
             f"{ALLOWED}, up to {LONGEST} characters",
-            f"a fixed value is written bare, {reading.name}: …",
+            f"write a fixed value without a keyword, {reading.name}: …",
             f"{shorten(value, LONGEST)} {error}",
         ) from error
 

@@ -101,7 +101,7 @@ def _distribution(raw: Mapping[str, Any], source: Source) -> str:
     for word in raw:
         if word not in _COMPANIONS:
             hint = nearest(word, _COMPANIONS)
-            problem = f"{shorten(word)} is not a word of W&B's, as the others here are"
+            problem = f"{shorten(word)} is not a keyword of W&B, but the others here are"
             raise source.refuse((word,), word, hint=hint, problem=problem)
     if "values" in raw:
         return "categorical"

@@ -78,7 +78,7 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
             )
     if not named:
         raise UsageError(
-            f"callback: '{shown}' has no method that is called; expected any of {known}"
+            f"callback: '{shown}' has no method that sweep calls; expected at least one of {known}"
         )
     return loaded
 
@@ -174,9 +174,9 @@ class Caller(trackers.Tracker):
             child.kill()
         self._require_wanted()
         self._deaths += 1
-        then = "the sweep continues, and so does a new process of it"
+        then = "the sweep continues, and a new process takes the next calls"
         if self._deaths == MOST_DEATHS:
-            then = "the sweep continues, and calls it no more until it is resumed"
+            then = "the sweep continues without this callback until it is resumed"
         why = printable(without_password(str(error).splitlines()[0]))
         self._say(f"callback {self._name}: {method}: {why}; {then}")
 

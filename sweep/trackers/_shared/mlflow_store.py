@@ -509,7 +509,8 @@ def _migrate(database: Path, draft: Path, lock: int) -> None:
     if code != 0:
         why = (said.strip().splitlines() or [f"exit code {code}"])[-1]
         raise StorageError(
-            f"{database}: MLflow's tables were not made: {why}; `sweep doctor` examines MLflow"
+            f"{database}: MLflow's tables could not be created: {why}; check MLflow with "
+            "`sweep doctor`"
         )
 
 
@@ -641,7 +642,7 @@ class ServerStore:
             try:
                 self._client.log_artifact(run.id, str(file), subfolder)
             except Exception as error:  # noqa: BLE001 rows must not wait for files
-                later = "it is sent when the sweep has finished"
+                later = "it will be sent when the sweep has finished"
                 logger.warning("%s is not in MLflow: %s; %s", file, error, later)
 
 

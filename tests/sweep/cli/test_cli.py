@@ -252,7 +252,7 @@ def test_failed_trials_make_exit_code_1_and_show_their_traceback(
         ("run spec.yaml --set mode=minimize", "expected 'min' or 'max'; did you mean 'min'?"),
         ("run spec.yaml --set trainable=./a/b.py:f", "package.module:Class, such as a.b:f"),
         ("run spec.yaml --set trainable=b.py:f", "a module is named without .py, as b:f"),
-        ("run spec.yaml --set trainable=mine", "or your own, as package.module:Name"),
+        ("run spec.yaml --set trainable=mine", "or name your own as package.module:Name"),
         ("logs demo", "here it is `sweep show NAME TRIAL --log`"),
         ("show demo worst", "TRIAL: 'worst' is not allowed; expected best, or the number of"),
     ],
@@ -338,7 +338,7 @@ def test_another_scheduler_on_the_command_line_leaves_the_options_of_the_former(
     here: Here, spec: Path
 ) -> None:
     code, out, err = here("run", spec, "--dry-run", "--set", "scheduler.name=median")
-    said = "sweep: scheduler: median in place of asha, whose options do not count: "
+    said = "sweep: scheduler: median replaces asha, whose options are ignored: "
     assert (code, err) == (0, f"{said}grace_period, reduction_factor\n")
     assert "median" in out
     same = here("run", spec, "--dry-run", "--set", "scheduler.name=asha")
@@ -781,7 +781,7 @@ def test_a_sweep_that_another_driver_holds_is_exit_code_3(here: Here, spec: Path
     with Folder(here.root, "demo").lock():
         code, _, err = here("resume", "demo", "--pool", "inline")
     assert code == 3
-    assert "active elsewhere" in err
+    assert "is in use" in err
     assert len(err.splitlines()) == 1
 
 
@@ -791,7 +791,7 @@ def test_a_disk_that_refuses_is_exit_code_4(here: Here, spec: Path, tmp_path: Pa
     code, _, err = here("run", spec, "--pool", "inline")
     assert code == 4
     assert len(err.splitlines()) == 1
-    assert f"cannot make the folder {here.root} in {tmp_path / 'file'}: it is not a folder" in err
+    assert f"cannot create the folder {here.root} in {tmp_path / 'file'}: it is not a folder" in err
 
 
 def test_a_root_in_which_no_folder_can_be_made_is_named_with_the_reason(
@@ -800,7 +800,9 @@ def test_a_root_in_which_no_folder_can_be_made_is_named_with_the_reason(
     here.root = Path("/proc/sweeps")
     code, _, err = here("run", spec, "--pool", "inline")
     assert (code, len(err.splitlines())) == (4, 1)
-    assert "cannot make the folder /proc/sweeps in /proc: its file system takes none" in err
+    assert (
+        "cannot create the folder /proc/sweeps in /proc: its file system does not allow new" in err
+    )
 
 
 def test_whatever_the_outside_says_is_one_printable_line(

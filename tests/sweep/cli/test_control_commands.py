@@ -104,7 +104,7 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
         (["stop", "demo"], "stop: no driver is running"),
         (["stop", "demo", "9"], "trial: 9 does not exist; the sweep has trials 0 to 0"),
         (["pause", "demo", "0"], "trial 0 has ended (COMPLETED)"),
-        (["set", "demo"], "nothing to set; give --trials, --jobs, --budget or --max-disk"),
+        (["set", "demo"], "there is nothing to change; give at least one of --trials, --jobs"),
         (["set", "demo", "--jobs", "2"], "set: no driver is running"),
         (["clone", "demo", "0", "--set", "lr"], "key=value"),
         (["suggest", "demo", "lr"], "expected key=value; for example sweep suggest NAME lr=0.001"),
@@ -148,7 +148,7 @@ def test_without_a_driver_the_command_says_what_it_waits_for(here: Here, finishe
     data: dict[str, Any] = here.json("set", "demo", "--trials", 2)
     assert (data["state"], data["driven"], data["answer"]) == ("waits", False, None)
     code, out, _ = here("clone", "demo", 0, "--set", "lr=0.5")
-    assert (code, f"`sweep resume demo --root {here.root}` begins" in out) == (0, True)
+    assert (code, f"`sweep resume demo --root {here.root}` starts one" in out) == (0, True)
     assert json.loads(here("resume", "demo", "--pool", "inline", "--json")[1])["trials"] == 2
     assert sorted(t.clone_of is None for t in sweeps.history(finished).trials) == [
         False,
@@ -175,7 +175,7 @@ def test_a_suggestion_waits_for_the_next_driver_and_results_say_whose_it_is(
     monkeypatch.setattr("getpass.getuser", lambda: "ada")
     here("set", "demo", "--trials", 2)
     code, out, _ = here("suggest", "demo", "lr=0.25", "--why", "as in the paper")
-    assert (code, f"`sweep resume demo --root {here.root}` begins" in out) == (0, True)
+    assert (code, f"`sweep resume demo --root {here.root}` starts one" in out) == (0, True)
     assert here("resume", "demo", "--pool", "inline")[0] == 0
     assert [trial.searched["lr"] for trial in sweeps.history(finished).trials][1] == 0.25
     assert "ada: as in the paper" in here("results", "demo")[1]

@@ -299,4 +299,6 @@ def test_a_database_that_a_process_may_not_open_for_its_many_files_says_so(
 
     monkeypatch.setattr(os, "open", refused)
     error = sqlite3.OperationalError("unable to open database file")
-    assert tables.reason(error).startswith("Too many open files; allow more with `ulimit -n 1024`")
+    assert tables.reason(error).startswith(
+        "Too many open files; raise the limit on open files with"
+    )

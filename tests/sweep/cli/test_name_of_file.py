@@ -27,12 +27,12 @@ def test_a_sweep_without_a_name_is_called_as_its_file_and_numbered(
     Path("My try.yaml").write_text(SPEC)
     run = ["run", "My try.yaml", "--pool", "inline"]
     assert main(run) == 0
-    assert "this sweep is called" not in capsys.readouterr().err
+    assert "this sweep is named" not in capsys.readouterr().err
     assert main(run) == 0
     first = capsys.readouterr().err.splitlines()[0]
     assert first == (
-        "sweep: this sweep is called 'My-try-2', as My-try exists already; `sweep resume My-try` "
-        "continues with that one"
+        "sweep: this sweep is named 'My-try-2', because My-try exists already; `sweep resume "
+        "My-try` continues that one"
     )
     assert main([*run, "--name", "given"]) == 0
     assert {path.name for path in Path("sweeps").iterdir()} == {"My-try", "My-try-2", "given"}

@@ -93,4 +93,6 @@ def test_commands_that_are_pasted_are_whole(screen: Screen, tmp_path: Path) -> N
     spec = write_spec(tmp_path, trials=2)
     assert "`sweep run quickstart`\n" in screen(40, "ls")
     assert f"sweep report demo {root}\n" in screen(40, "run", spec, "--pool", "inline")
-    assert f"{root}` begins with this\n" in screen(40, "clone", "demo", 0, "--wait", 0)
+    assert f"; `sweep resume demo {root}` starts one, which" in screen(
+        40, "clone", "demo", 0, "--wait", 0
+    )

@@ -141,7 +141,7 @@ def test_a_damaged_or_missing_one_is_found_by_verify(at: Path) -> None:
 
 def test_one_of_another_sweep_is_refused(tmp_path: Path) -> None:
     kept = pickled.write(tmp_path, pickled.class_of(make()), ID)
-    with pytest.raises(CorruptCheckpoint, match="not the trainable of this sweep"):
+    with pytest.raises(CorruptCheckpoint, match="does not contain the trainable of this sweep"):
         pickled.load("__main__:train", PickledTrainable(kept.file, "another"))
 
 
@@ -165,7 +165,7 @@ def test_other_libraries_are_named_with_the_script_to_run(
         with pytest.raises(UsageError) as caught:
             pickled.load("__main__:train", kept)
         said = str(caught.value)
-        assert f"{name} {now[name]}, here it is 99.1" in said
+        assert f"{name} {now[name]}, but 99.1 is installed here" in said
         assert f"the script {script}" in said
         assert "sweep.resume('demo', trainable=train)" in said
 

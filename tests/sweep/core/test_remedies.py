@@ -26,8 +26,8 @@ from trainables.checkpoint import disk
         (errno.ENOSPC, "No space left on device; free some space on that disk"),
         (errno.EROFS, "Read-only file system; use a disk that can be written to"),
         (errno.EACCES, "Permission denied; get permission to write there, or use another place"),
-        (errno.ENOENT, "No such file or directory; make the folder that is to contain it"),
-        (errno.EIO, "Input/output error; run this again when that is repaired"),
+        (errno.ENOENT, "No such file or directory; create the folder that should contain it"),
+        (errno.EIO, "Input/output error; remove the cause, then try again"),
     ],
 )
 def test_a_system_error_has_its_remedy(code: int, said: str) -> None:
@@ -35,14 +35,14 @@ def test_a_system_error_has_its_remedy(code: int, said: str) -> None:
 
 
 def test_a_remedy_is_not_told_twice_nor_made_up() -> None:
-    told = "use up; allow more with `ulimit -n 1024`, or give fewer --jobs"
+    told = "use up; raise the limit on open files with `ulimit -n 1024`, or give fewer --jobs"
     assert remedy(OSError(errno.EMFILE, told)) == ""
     assert remedy(OSError(errno.ENOENT, "to be read")) == ""
-    assert with_remedy(OSError("odd")) == "odd; run this again when that is repaired"
+    assert with_remedy(OSError("odd")) == "odd; remove the cause, then try again"
 
 
 def test_a_report_in_no_folder_says_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"away/page\.html: No such file .*; make the folder"):
+    with pytest.raises(StorageError, match=r"away/page\.html: No such file .*; create the folder"):
         page.write(tmp_path / "away" / "page.html", "")
 
 
@@ -69,7 +69,9 @@ def test_a_database_in_use_says_whom_to_wait_for(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with (
         closing(sqlite3.connect(path)) as other,
-        pytest.raises(StorageError, match=r"a\.db: database is locked; another process uses it"),
+        pytest.raises(
+            StorageError, match=r"a\.db: database is locked; another process uses the database"
+        ),
         tables.translate_errors(path),
         closing(sqlite3.connect(path, timeout=0)) as database,
     ):
@@ -84,7 +86,7 @@ def test_a_server_that_cannot_be_reached_is_to_be_looked_after(tmp_path: Path) -
     with closing(database), pytest.raises(tables.Unreachable) as told, database.reading():
         pass
     assert str(told.value).endswith(
-        "; see that the server runs and lets you in, then run this again"
+        "; check that the server is running and that you can log in, then try again"
     )
 
 
@@ -95,15 +97,15 @@ def test_runs_that_cannot_be_deleted_may_be_kept(
     folder.mlflow.write_text("not a database, " * 100)
     code, _, err = Here(capsys, tmp_path)("rm", "demo", "--yes", "--mlflow")
     assert code == 4
-    assert "demo was kept: its MLflow runs were not deleted: " in err
-    assert err.endswith("look after MLflow, or keep the runs: `sweep rm` without --mlflow\n")
+    assert "demo was not deleted, because its MLflow runs could not be deleted: " in err
+    assert err.endswith("repair MLflow, or keep the runs with `sweep rm` without --mlflow\n")
     assert folder.ledger.is_file()
 
 
 def test_a_damaged_file_of_mlflow_is_to_be_moved_away(tmp_path: Path) -> None:
     Folder(tmp_path, "").mlflow.write_text("not a database, " * 100)
     with (
-        pytest.raises(StorageError, match=r"mlflow\.db: .*; if it is damaged, move it away"),
+        pytest.raises(StorageError, match=r"mlflow\.db: .*; if the file is damaged, move it away"),
         cleaning._mlflow_client(tmp_path) as client,
     ):
         client.search_experiments()
@@ -124,9 +126,9 @@ def test_a_model_that_mlflow_does_not_take_stays_where_it_is(
     monkeypatch.setattr(register, "find_run", lambda *_: "run")
     monkeypatch.setattr(register, "_register_version", refuse)
     out, words = tmp_path / "out", ("export-model", "demo", "--register", "mine")
-    said = "mine was not registered: the server is away; look after MLflow, then export again"
+    said = "mine was not registered: the server is away; repair MLflow, then export again"
     code, _, err = here(*words, "--out", out)
     assert (code, out.is_dir()) == (4, True)
-    assert f"{said}, with another --out: the model is in {out}\n" in err
+    assert f"{said}; the model is in {out}, so give another --out\n" in err
     code, _, err = here(*words)
     assert (code, f"{said}\n" in err) == (4, True)

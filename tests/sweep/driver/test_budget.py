@@ -64,8 +64,8 @@ def spent(course: SimulationResult) -> tuple[float, float]:
             "budget.cpu_hours: 0.00333 of 0.00333333 hours",
             marks=pytest.mark.proof,
         ),
-        ({"target": 2.2}, 12, "budget.target: trial 2 has 2.2, the target is 2.2"),
-        ({"patience": 3}, 35, "budget.patience: 3 trials in a row were no better than 3.5"),
+        ({"target": 2.2}, 12, "budget.target: trial 2 has reached 2.2; the target is 2.2"),
+        ({"patience": 3}, 35, "budget.patience: 3 trials in a row were not better than 3.5"),
         ({"settled": 0.2}, 36, "budget.settled: as much training again is expected to improve"),
     ],
 )
@@ -86,7 +86,8 @@ def test_a_target_is_reached_by_a_trial_that_keeps_to_the_constraints() -> None:
     spec = {**SPEC, "scheduler": "fifo", "constraints": {"cost": "<= 1"}, "budget": {"target": 5}}
     with Simulation(spec, costly) as simulation:
         assert (
-            "budget.target: trial 2 has 8, the target is 5" in simulation.run().history.end_reason
+            "budget.target: trial 2 has reached 8; the target is 5"
+            in simulation.run().history.end_reason
         )
 
 
@@ -104,7 +105,7 @@ def test_settled_is_refused_where_not_the_expectation_alone_decides(
     text = SPEC_WITH_PATIENCE.replace("{patience: 3, min_delta: 0.5}", "{settled: 0.02}")
     with pytest.raises(
         UsageError,
-        match=rf"budget\.settled: cannot be used with {which}, as the expected score alone",
+        match=rf"budget\.settled: cannot be used with {which}, because trials",
     ):
         specs.parse(f"{text}{beside}\n", "spec.yaml")
 
@@ -113,7 +114,7 @@ def test_a_share_that_cannot_be_reached_is_refused_on_resume(tmp_path: Path) -> 
     changes: dict[str, Any] = {"trials": 1, "stop": {"training_iteration": 1}}
     folder = sweeps.make(tmp_path, **changes, constraints={"loss": "<= 100"})
     assert sweeps.run(folder) == "finished"
-    with pytest.raises(UsageError, match=r"^--budget settled: cannot be used in this sweep"):
+    with pytest.raises(UsageError, match=r"^--budget settled: cannot be used in this sweep, whose"):
         sweeps.run(folder, budget={"settled": 0.02})
     assert sweeps.history(folder).changed_budget == {}
 
@@ -137,7 +138,7 @@ def test_a_sweep_is_settled_when_good_settings_are_no_better_than_each_other() -
         course = simulation.run()
     ended = len(course.history.trials)
     assert (course.state, 8 <= ended < 40) == ("finished", True)
-    assert "less than 2.00% is settled" in course.history.end_reason
+    assert "which is less than 2.00%" in course.history.end_reason
     rising = Simulation(SETTLING, lambda at: {"score": float(at.trial)})
     with rising as simulation:
         assert simulation.run().history.end_reason == "", "each setting is better than those before"
@@ -212,7 +213,7 @@ def test_time_counts_over_all_drivers(tmp_path: Path) -> None:
     )
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
-    assert past.end_reason == "budget.time_s: 5 seconds are over"
+    assert past.end_reason == "budget.time_s: 5 seconds are used up"
     assert 0 < past.trials[0].iteration <= 100
     assert sweeps.run(folder, budget={"time_s": 7.5}) == "finished"
     more = sweeps.history(folder)
@@ -227,7 +228,7 @@ def test_what_a_killed_driver_ran_since_its_last_event_counts(tmp_path: Path) ->
     assert sweeps.history(folder).spent_s == 0.0
     assert sweeps.run(folder, budget={"time_s": 3.0}) == "finished"
     past = sweeps.history(folder)
-    assert past.end_reason == "budget.time_s: 3 seconds are over"
+    assert past.end_reason == "budget.time_s: 3 seconds are used up"
     assert past.spent_s >= 3.0
     (trial,) = past.trials
     assert trial.status is Status.PRUNED

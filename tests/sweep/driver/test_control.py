@@ -142,7 +142,7 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
     told = [answer.text for answer in answers if answer is not None and answer.granted]
     assert len(told) == 5
     assert told[3].endswith("; it runs when `sweep resume` continues the search")
-    assert told[-1] == "slices save and end; continue with `sweep best --test-seeds`"
+    assert told[-1] == "running trials save and stop; continue with `sweep best --test-seeds`"
     assert [test.status for test in sweeps.history(folder).test_replicas(*Status)] == [
         Status.PAUSED
     ]
@@ -161,11 +161,11 @@ class Elastic(inline.Pool):
 @pytest.mark.parametrize(
     ("pool", "told", "slots"),
     [
-        (Elastic, "3 at once, as limits and resources allow no more", 3),
+        (Elastic, "3 at once, because limits and resources allow no more", 3),
         (
             inline.Pool,
-            "1 at once as before, as this pool keeps its slots; "
-            "3 when `sweep resume` takes another --pool",
+            "still 1 at once, because this pool cannot change its number of slots; "
+            "`sweep resume` with another --pool uses 3",
             1,
         ),
     ],
@@ -282,8 +282,8 @@ def test_a_request_that_cannot_be_granted_changes_nothing_and_says_why(
     wishes: list[tuple[Verb, dict[str, Any], str]] = [
         (Verb.STOP, {"trials_named": [1, 7]}, "trial: 7 does not exist"),
         (Verb.UNPAUSE, {"trials_named": [1]}, "trial 1 is not paused"),
-        (Verb.UNPAUSE, {}, "the sweep is not paused"),
-        (Verb.SET, {"trials": 1}, "is less than the 2 trials that exist"),
+        (Verb.UNPAUSE, {}, "the sweep as a whole is not paused"),
+        (Verb.SET, {"trials": 1}, "is less than the 2 trials that exist already"),
         (
             Verb.CLONE,
             {"trials_named": [0], "settings": {"lr": 7.0}, "from_checkpoint": False},

@@ -52,7 +52,7 @@ def test_a_full_disk_is_charged_to_nobody_and_the_sweep_goes_on_when_there_is_ro
         code, _, err = here(*command, "--pool", "inline")
         assert code == 4
         assert err.count("No space left on device") == 1
-        assert "what was saved before is safe" in err
+        assert "earlier checkpoints are safe" in err
     folder = Folder(tmp_path / "sweeps", "demo")
     (trial,) = sweeps.history(folder).trials
     replica = trial.replicas[0]
@@ -119,7 +119,7 @@ def test_where_all_is_needed_the_sweep_pauses_and_says_with_what_it_goes_on(
     spec = write_spec(tmp_path, trials=1, **changes, checkpoint={"max_disk": "1KB"})
     code, _, err = here("run", spec, "--pool", "inline")
     assert code == 4
-    assert "of checkpoints and logs are needed to continue, 1 KB are allowed" in err
+    assert "for checkpoints and logs to continue, but only 1 KB are allowed" in err
     folder = Folder(tmp_path / "sweeps", "demo")
     before = sweeps.history(folder).trials[0].iteration
     assert (before, sweeps.history(folder).ended) == (1, "failed")

@@ -96,10 +96,10 @@ def test_a_trial_that_raises_twice_at_one_iteration_fails_and_the_sweep_goes_on(
 
 def test_a_metric_that_never_appears_is_reported_with_the_names_that_did(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, metric="los", scheduler="fifo", trials=1)
-    with pytest.raises(UnknownMetric, match="no metric 'los', they have: "):
+    with pytest.raises(UnknownMetric, match="no metric 'los'; they have: "):
         sweeps.run(folder)
     (trial,) = sweeps.history(folder).trials
-    assert "no metric 'los', they have: " in trial.reason
+    assert "no metric 'los'; they have: " in trial.reason
     assert "did you mean 'loss'" in trial.reason
     assert "hostname" not in trial.reason
 
@@ -337,7 +337,7 @@ def test_a_damaged_checkpoint_costs_one_interval_and_is_named(tmp_path: Path) ->
     closed = [r.event for r in Ledger(damaged.ledger).read() if isinstance(r.event, Closed)]
     skipped = [text for event in closed for text in event.skipped]
     assert skipped
-    assert all("do not give its SHA-256" in text for text in skipped)
+    assert all("do not match its SHA-256" in text for text in skipped)
     for number in range(27):
         assert sweeps.curve(damaged, number) == sweeps.curve(straight, number)
 

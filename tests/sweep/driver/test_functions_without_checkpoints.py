@@ -78,7 +78,7 @@ def test_a_scheduler_that_pauses_refuses_one_that_never_saves_before_anything_ru
     said = str(caught.value)
     assert f"scheduler: '{scheduler}' pauses trials, but plain never calls" in said
     assert (
-        "report(..., checkpoint=...); add such a call, or use a scheduler that pauses none: "
+        "report(..., checkpoint=...); add such a call, or use a scheduler that pauses no trials: "
         "fifo, median" in said
     )
     assert "{name: asha, type: stopping}" in said
@@ -120,12 +120,14 @@ def test_what_cannot_be_seen_before_is_said_once_when_the_first_slice_ends(tmp_p
         lines = Narrator(parts.history).lines(parts.ledger.read())
     said = [line.text for line in lines if line.kind is Kind.NOTICE]
     assert len(said) == 1
-    assert said[0].startswith("cannot be ended early: it ran past its rung at training_iteration 1")
+    assert said[0].startswith(
+        "cannot be ended early: it trained past its rung at training_iteration 1"
+    )
     assert "report(..., checkpoint=...)" in said[0]
     assert "{name: asha, type: stopping}" in said[0]
     for trial in sweeps.history(folder).trials:
         assert trial.status is Status.COMPLETED
-        assert "it ran past its rung" in trial.reason
+        assert "it trained past its rung" in trial.reason
 
 
 @pytest.mark.parametrize("name", ["forgetful", "mindful"])
@@ -147,7 +149,7 @@ def test_only_a_function_that_goes_on_from_its_checkpoint_is_promoted(
         assert "ran past" not in " ".join(trial.reason for trial in trials)
         return
     assert failed
-    assert all("did not ask for it" in trial.reason for trial in failed)
+    assert all("has not called get_checkpoint()" in trial.reason for trial in failed)
 
 
 def twelve(config: dict[str, Any]) -> None:
@@ -167,7 +169,10 @@ def test_a_trial_has_as_many_iterations_as_its_function_has_reports(
     folder = sweeps.make(tmp_path, **changes, **{**named("twelve"), "config": {"saves": saves}})
     sweeps.run(folder)
     for trial in sweeps.history(folder).trials:
-        assert (trial.status, trial.reason) == (Status.COMPLETED, "the trainable was done")
+        assert (trial.status, trial.reason) == (
+            Status.COMPLETED,
+            "the trainable reported that it is done",
+        )
         losses = [trial.searched["lr"] / n for n in range(1, 13)]
         rows = sweeps.curve(folder, trial.number)
         assert [row.iteration for row in rows] == [*range(1, 13)]

@@ -248,5 +248,6 @@ def test_a_linear_schedule_keeps_its_length_and_this_is_said(tmp_path: Path) -> 
     lengths = [trial.config["length"] for trial in sweeps.history(folder).trials]
     assert lengths == [6, 6, 6, 6, 18]
     assert told[1:] == [
-        "--stop: trials so far keep length: 6, where their linear schedules end; new trials have 18"
+        "--stop: existing trials keep length: 6, where their linear schedules end; "
+        "new trials have 18"
     ]

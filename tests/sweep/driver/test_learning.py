@@ -232,7 +232,7 @@ def test_a_prior_that_cannot_work_is_refused_in_one_line(
         ({"mode": "max"}, "it has mode min; expected a sweep that has mode max"),
         (
             {"space": {"momentum": {"uniform": [0, 1]}}, "config": {"lr": 0.1}},
-            "none of the searched settings; .*one of the settings momentum",
+            "none of the settings that this sweep searches; .*at least one of momentum",
         ),
     ],
 )

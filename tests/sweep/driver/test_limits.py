@@ -60,7 +60,9 @@ def test_a_trial_without_progress_is_begun_again_from_its_last_checkpoint(tmp_pa
     hung, other = run(folder)
     assert [trial.status for trial in (hung, other)] == [Status.COMPLETED] * 2
     (why,) = lost(folder, 0)
-    assert why.startswith("no progress for 20 s; the worker process ")
+    assert why.startswith(
+        "limits.no_progress_s: the trial has made no progress for 20 s; the worker process "
+    )
     assert why.endswith(" was ended; retry 1 of 3")
     assert other.slices == 1
     values = [row.metrics["value"] for row in sweeps.curve(folder, 0)]
@@ -75,7 +77,10 @@ def test_a_worker_that_is_stopped_is_given_up_and_its_trial_goes_on(tmp_path: Pa
     (why,) = lost(folder, 0)
     pid = (folder.trial(0) / "stopped").read_text()
     ended = f"the worker process {pid} was ended; retry 1 of 3"
-    assert why == f"its worker has made no progress for 3 s; {ended}"
+    assert (
+        why == "neither the worker nor the trial has made progress for 3 s "
+        f"(limits.no_answer_s); {ended}"
+    )
     assert other.slices == 1
     values = [row.metrics["value"] for row in sweeps.curve(folder, 0)]
     assert values == [float(i) for i in range(1, 10)]
@@ -178,7 +183,10 @@ def test_a_silent_worker_is_given_up_when_nothing_of_its_slice_moves_either(
         one.pool.silent_s = 1.0
         assert one.ended(50.0, TRAINS) == one.ended(50.0) == []
         (said,) = one.ended(11.0)
-        assert said == "its worker has made no progress for 60 s; the worker process 4711 was ended"
+        assert (
+            said == "neither the worker nor the trial has made progress for 60 s "
+            "(limits.no_answer_s); the worker process 4711 was ended"
+        )
 
 
 def test_a_worker_that_never_began_its_slice_is_given_up_too(
@@ -187,7 +195,9 @@ def test_a_worker_that_never_began_its_slice_is_given_up_too(
     with watched(tmp_path, monkeypatch, Limits(no_answer_s=60.0)) as one:
         one.pool.silent_s = 1.0
         assert one.ended(58.0) == []
-        assert one.ended(3.0) == ["its worker has made no progress for 60 s"]
+        assert one.ended(3.0) == [
+            "neither the worker nor the trial has made progress for 60 s (limits.no_answer_s)"
+        ]
 
 
 def test_a_driver_that_stood_still_itself_ends_nobody(
@@ -200,7 +210,7 @@ def test_a_driver_that_stood_still_itself_ends_nobody(
         one.look_at_once(86_400.0)
         assert one.ended(80.0) == []
         (said,) = one.ended(40.0)
-        assert said.startswith("no progress for 120 s")
+        assert said.startswith("limits.no_progress_s: the trial has made no progress for 120 s")
 
 
 @pytest.mark.parametrize("given", [Limits(trial_s=60.0), Limits(no_progress_s=120.0)])
@@ -213,7 +223,10 @@ def test_a_slice_that_waits_for_a_worker_uses_up_no_limit(
         assert one.ended(100.0, TRAINS) == one.ended(50.0) == []
         (said,) = one.ended(100.0)
         assert said.startswith(
-            ("limits.trial_s: the trial has trained for 60 s", "no progress for 120 s")
+            (
+                "limits.trial_s: the trial has trained for 60 s",
+                "limits.no_progress_s: the trial has made no progress for 120 s",
+            )
         )
 
 

@@ -71,8 +71,8 @@ def test_the_sweep_ends_when_a_trial_at_its_first_rung_never_had_the_metric(
     folder = sweeps.make(tmp_path, metric="los", **ONE_BY_ONE)
     said = refused(folder)
     assert said.startswith(
-        "metric: trial 0 reached its rung at training_iteration 1, and its results had no metric "
-        "'los', they have: loss, score, "
+        "metric: trial 0 reached its rung at training_iteration 1, but its results had no metric "
+        "'los'; they have: loss, score, "
     )
     assert "did you mean 'loss'? The training is kept: `sweep resume demo --metric loss`" in said
     assert iterations(folder) == [1]
@@ -87,14 +87,14 @@ def test_a_trial_without_the_metric_ends_at_its_goal_in_any_pool(tmp_path: Path,
     changes = {"trainable": "tests.support.laned:Laned", "scheduler": rungs, "trials": 2}
     folder = sweeps.make(tmp_path, metric="los", **changes)
     said = refused(folder, pool=pool)
-    assert "at training_iteration 3, and its results had no metric 'los', they have: loss" in said
+    assert "at training_iteration 3, but its results had no metric 'los'; they have: loss" in said
     assert "\n" not in said
     assert set(iterations(folder)) == {3}
 
 
 def test_without_rungs_it_ends_when_a_trial_has_come_to_its_end(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, metric="los", scheduler="fifo", **ONE_BY_ONE)
-    assert "trial 0 reached its end, and its results had no metric 'los'" in refused(folder)
+    assert "trial 0 reached its end, but its results had no metric 'los'" in refused(folder)
     assert iterations(folder) == [9]
 
 
@@ -223,12 +223,12 @@ def test_a_mean_over_episodes_is_waited_for_until_one_has_ended(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("metric", "named"),
     [
-        ("losses", "'losses' is an array of shape (2, 3), and no number"),
-        ("several", "'several' is a list of 2, and no number"),
-        ("told", "'told' is a text, 'all is well', and no number"),
-        ("info", "'info' is a nested dict with loss, lr, and no number"),
+        ("losses", "'losses' is an array of shape (2, 3), not a number"),
+        ("several", "'several' is a list of 2, not a number"),
+        ("told", "'told' is a text, 'all is well', not a number"),
+        ("info", "'info' is a nested dict with loss, lr, not a number"),
         ("info", "did you mean 'info/loss' or 'info/lr'?"),
-        ("nothing", "'nothing' is None, and no number"),
+        ("nothing", "'nothing' is None, not a number"),
     ],
 )
 def test_a_metric_that_is_no_number_is_named_as_what_it_is(

@@ -71,7 +71,7 @@ def test_a_total_that_resume_cannot_have_leaves_requests_as_they_are(tmp_path: P
     folder = sweeps.thin(tmp_path)
     sweeps.run(folder)
     control_client.ask(folder, Verb.SET, {"trials": 4}, patience_s=60.0)
-    with pytest.raises(UsageError, match="is less than the 3 trials that exist"):
+    with pytest.raises(UsageError, match="is less than the 3 trials that exist already"):
         sweeps.run(folder, trials=2)
     with closing(Requests(folder.ledger)) as requests:
         assert len(requests.pending()) == 1
@@ -83,7 +83,7 @@ def test_a_number_that_the_ledger_cannot_hold_is_refused_and_damages_nothing(
     tmp_path: Path,
 ) -> None:
     folder, large = sweeps.thin(tmp_path), 10**20
-    with pytest.raises(UsageError, match="is more than 1000000, the most of one sweep"):
+    with pytest.raises(UsageError, match="is not allowed; expected at most 1000000"):
         sweeps.run(folder, trials=large)
     with pytest.raises(UsageError, match=r"--budget patience: 10+ is not allowed"):
         sweeps.run(folder, budget={"patience": large})

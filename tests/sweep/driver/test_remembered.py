@@ -171,4 +171,4 @@ def test_validate_and_check_env_do_not_wait_for_an_environment_that_hangs(
     for process in started:
         _, told = process.communicate()
         assert process.returncode == 2, told
-        assert f"its {call}() has not within 5 s" in told
+        assert f"its {call}() has not returned within 5 s" in told

@@ -101,7 +101,7 @@ def test_a_signal_saves_and_the_sweep_goes_on_exactly(
     out, err = running.communicate(timeout=240)
     assert running.returncode == code
     assert err == ""
-    assert "slices save and end" in out
+    assert "running trials save and stop" in out
     assert "continue    sweep resume demo" in out
 
     folder = Folder(tmp_path / "sweeps", "demo")

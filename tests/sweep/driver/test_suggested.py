@@ -115,9 +115,9 @@ def test_what_the_spec_has_is_left_as_it_is(desk: Path) -> None:
     ("function", "said"),
     [
         ("breaks", r"trainable: breaks\(\) raised ValueError: no data"),
-        ("dies", r"space: dies\(\) was run to find its parameters, but its process ended"),
+        ("dies", r"space: dies\(\) was run to find its parameters, but its process died"),
         ("two_ranges", "space: two_ranges.. asks for 'x' with .*uniform.* a parameter has one"),
-        ("nothing", "space: is missing, and nothing.. makes no suggest_… call"),
+        ("nothing", "space: the spec has no space, and nothing.. calls no suggest_… method"),
     ],
 )
 def test_an_objective_that_cannot_be_explored_is_refused(
@@ -147,7 +147,7 @@ def test_no_condition_is_made_up_when_time_runs_out(
     (desk / "study.yaml").write_text(SPEC.format("objective", ""))
     resolved, _ = prepare.prepare(str(desk / "study.yaml"), [])
     assert resolved.spec.space.raw["x"] == {"uniform": [0.0, 1.0]}
-    said = "was run for 20 s to see what it suggests, 2 times; trials fail at"
+    said = "was run for 20 s (2 times) to find the parameters that it suggests; a trial"
     assert any(said in remark for remark in prepare.remarks(resolved))
     runs.append(ObjectiveRun({"kind": "c"}, is_whole=True))
     resolved, _ = prepare.prepare(str(desk / "study.yaml"), [])

@@ -131,7 +131,7 @@ def test_a_suggestion_gets_the_value_of_a_grid_that_belongs_to_the_space_with_it
         ({"y": 0.5}, "suggest: y: there is no parameter y; expected one of x, n"),
         ({"x": 0.9, "n": 5}, "no point with"),
         ({"x": "high"}, "suggest: x: 'high' is not allowed"),
-        ({}, "suggest: no settings; give at least one, such as lr=0.001"),
+        ({}, "suggest: no settings are given; give at least one, such as lr=0.001"),
     ],
 )
 def test_what_does_not_belong_to_the_space_is_refused_before_anything_is_written(
@@ -166,7 +166,7 @@ def test_a_sweep_whose_trials_are_all_taken_says_how_to_make_room() -> None:
             suggest(simulation, x=0.25)
         control_client.ask(simulation.folder, Verb.SET, {"trials": 3}, 0.0)
         suggest(simulation, x=0.25)
-        with pytest.raises(UsageError, match="all 3 trials are taken, 1 of them for suggestions"):
+        with pytest.raises(UsageError, match="all 3 trials are taken, 1 of them by suggestions"):
             suggest(simulation, x=0.75)
         assert searched(simulation.run())[2:] == [0.25]
 
@@ -236,7 +236,7 @@ def test_more_suggestions_than_the_share_allows_are_refused_with_the_number_that
         suggest(simulation, x=0.75)
         assert suggested(simulation.run()) == [3, 6, 10]
     assert str(refused.value) == (
-        "suggest: searcher.suggested is 0.29, so of 10 trials at most 2 take suggestions; "
+        "suggest: searcher.suggested is 0.29, so at most 2 of 10 trials take suggestions; "
         "`sweep set NAME --trials 11` makes room for one more"
     )
     none = pytest.raises(UsageError, match="suggested is 0, so no trial takes suggestions")
@@ -254,7 +254,7 @@ def test_the_answer_says_that_a_suggestion_waits_for_its_turn() -> None:
             answer = asked.answer_to(number)
     assert answer is not None
     assert answer.text == (
-        "x=0.25 is tried by a later trial, since at most 0.5 of the trials take suggestions"
+        "x=0.25 will be tried by a later trial, since at most 0.5 of the trials take suggestions"
     )
 
 

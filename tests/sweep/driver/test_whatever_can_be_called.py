@@ -127,8 +127,8 @@ def traces(config: dict[str, Any]) -> None:
     ("function", "words"),
     [
         (reports_nothing, "reports_nothing() ended without a result; call report({'loss': ...})"),
-        (breaks, "a debugger found no terminal; run the sweep in a terminal with --pool inline"),
-        (traces, "a debugger found no terminal; run the sweep in a terminal with --pool inline"),
+        (breaks, "a debugger found no terminal; to use breakpoint(), run the sweep in a terminal"),
+        (traces, "a debugger found no terminal; to use breakpoint(), run the sweep in a terminal"),
     ],
 )
 def test_the_reason_says_what_to_do(function: Any, words: str, tmp_path: Path) -> None:

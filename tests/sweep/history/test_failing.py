@@ -20,7 +20,7 @@ SPEC: dict[str, Any] = {
     "limits": {"slice_s": 1.0},
 }
 
-SAID = "limits.fail_fast: the first 3 trials failed with one error, so the sweep stops: "
+SAID = "limits.fail_fast: the first 3 trials failed with the same error, so the sweep stops: "
 
 #: A program with a mistake, until a file says that it is mended.
 PROGRAM = """

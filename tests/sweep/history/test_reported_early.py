@@ -63,6 +63,6 @@ def test_a_metric_that_is_not_a_number_yet_is_no_missing_one(reported: int, view
 @pytest.mark.parametrize("reported", [0, 1, 3])
 def test_a_metric_that_is_missing_is_told_with_the_names_that_came_early(reported: int) -> None:
     refused = missing_metric_error(at_its_rung("scor", reported), "demo", [3.0])
-    assert "no metric 'score', they have: scor, training_iteration; did you mean 'scor'?" in str(
+    assert "no metric 'score'; they have: scor, training_iteration; did you mean 'scor'?" in str(
         refused
     )

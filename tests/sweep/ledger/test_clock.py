@@ -70,7 +70,7 @@ def test_while_a_machine_is_suspended_the_budget_of_time_goes_on_as_a_later_driv
     monkeypatch.setattr(time, "clock_gettime", lambda clock: since_boot(clock) + next(slept))
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
-    assert past.end_reason == "budget.time_s: 3600 seconds are over"
+    assert past.end_reason == "budget.time_s: 3600 seconds are used up"
     assert len(past.trials) < 9
 
 

@@ -96,7 +96,7 @@ def test_who_gives_no_sign_of_life_for_a_whole_lease_is_followed_whatever_the_da
         assert held.term == elsewhere.term + 1
     assert f"process {elsewhere.pid} on {elsewhere.host}, since " in said[0]
     assert "waiting 0.3 s for a sign of life" in said[0]
-    assert said[-1] == "there was none: the sweep is taken over"
+    assert said[-1] == "there was no sign of life, so this process takes the sweep over"
 
 
 def test_a_repair_says_what_it_waits_for_and_calls_it_no_repair(
@@ -105,7 +105,7 @@ def test_a_repair_says_what_it_waits_for_and_calls_it_no_repair(
     said: list[str] = []
     assert repair.repair(folder, said.append).repairs == ()
     assert f"on {elsewhere.host}" in said[0]
-    assert said[-1] == "there was none: the sweep is taken over"
+    assert said[-1] == "there was no sign of life, so this process takes the sweep over"
 
 
 SIGNS: dict[str, Callable[[Connection], object]] = {
@@ -132,9 +132,7 @@ def test_a_sign_of_life_is_exit_code_3_with_who_holds_it(
     with pytest.raises(SweepLocked) as refusal, hold.hold(folder, live):
         pass
     host = "there" if sign == "another holder" else elsewhere.host
-    assert f"demo is active elsewhere: process {elsewhere.pid} on {host}, since" in str(
-        refusal.value
-    )
+    assert f"demo is in use: process {elsewhere.pid} on {host}, since" in str(refusal.value)
     assert refusal.value.exit_code == 3
 
 
@@ -290,7 +288,7 @@ def test_a_driver_that_comes_back_to_a_sweep_of_another_machine_leaves_it(
     stopped.send_signal(signal.SIGCONT)
     _, err = stopped.communicate(timeout=240)
     assert stopped.returncode == 3
-    assert "demo is active elsewhere" in err
+    assert "demo is in use" in err
     assert "gave no sign of life for too long" in err
     assert len(err.splitlines()) == 1
     psutil.wait_procs(workers, timeout=120)

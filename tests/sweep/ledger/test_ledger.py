@@ -150,7 +150,9 @@ def test_the_file_has_the_journal_of_its_disk_with_full_sync(tmp_path: Path) -> 
 def test_a_file_that_is_no_ledger_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "sweep.db"
     path.write_text("not a database, " * 100)
-    with pytest.raises(StorageError, match=r"sweep\.db: is not a readable ledger .*; put a copy"):
+    with pytest.raises(
+        StorageError, match=r"sweep\.db: this is not a readable ledger .*; restore a copy"
+    ):
         Ledger(path)
 
 
@@ -159,7 +161,7 @@ def test_what_the_database_reports_names_the_file(ledger: Ledger) -> None:
     with storage.open_database(ledger.path).writing() as connection:
         connection.execute("DROP TABLE results")
     ledger.append(term, [created(), Opened(0, 0, 0, Goal(), "")])
-    words = r"the database .*(no such table|does not exist).*; `sweep verify` tells"
+    words = r"the database .*(no such table|does not exist).*; `sweep verify` lists"
     with pytest.raises(StorageError, match=words):
         ledger.append(term, [closed((Row(1, {}),))])
 

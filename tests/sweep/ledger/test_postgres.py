@@ -43,8 +43,8 @@ COMMANDS = (
     ("run {spec} --pool inline", 2, "the sweep 'demo' exists already"),
     ("stop demo 5", 2, "trial 5 has ended"),
     ("pause demo", 2, "no driver is running"),
-    ("clone demo 1", 0, "`sweep resume demo` begins with this"),
-    ("set demo --trials 10", 0, "`sweep resume demo` begins with this"),
+    ("clone demo 1", 0, "no driver is running; `sweep resume demo` starts one"),
+    ("set demo --trials 10", 0, "no driver is running; `sweep resume demo` starts one"),
     ("resume demo --pool inline", 0, "10 of 10 trials"),
     ("best demo --test-seeds 2 --pool inline", 0, "seeds"),
     ("sync demo", 0, "no trackers"),
@@ -180,7 +180,7 @@ def test_a_schema_that_computes_when_it_is_read_is_no_ledger(
     (schema,) = schemas(server, storage_url)
     with server.admin(storage_url.rpartition("/")[2]) as connection:
         connection.execute(statement.format(schema=schema).encode())
-    with pytest.raises(DamagedLedger, match="which no driver makes"):
+    with pytest.raises(DamagedLedger, match="which sweep does not create"):
         Ledger(folder.ledger)
     assert [damage.part for damage in ledger_check.check(folder.ledger)] == ["ledger"]
 
@@ -487,14 +487,14 @@ def test_an_older_ledger_is_upgraded_in_one_transaction_and_a_copy_is_kept(
     shutil.copytree(upgrade.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
     (scripts / "r0002_notes.py").write_text(NEXT + '    op.drop_table("nowhere")\n')
     monkeypatch.setattr(upgrade, "SCRIPTS", scripts)
-    assert "of an earlier program" in here("status", "demo")[2]
+    assert "of an earlier version" in here("status", "demo")[2]
     assert here("resume", "demo", "--pool", "inline")[0] == 4
     assert ledger_check.check(folder.ledger)[0].part == "schema"  # as it was
     (scripts / "r0002_notes.py").write_text(NEXT)
     code, _, err = here("resume", "demo", "--trials", 3, "--pool", "inline")
     assert code == 0, err
     _, copy = schemas(server, storage_url)
-    assert f"went from revision 0001 to 0002; schema {copy} is as it was" in err
+    assert f"was upgraded from revision 0001 to 0002; schema {copy} is a copy" in err
     assert here("verify", "demo")[0] == 0
     assert here("rm", "demo", "--yes")[0] == 0
     assert schemas(server, storage_url) == []

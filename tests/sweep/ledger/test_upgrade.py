@@ -139,10 +139,10 @@ def test_who_only_looks_at_an_older_ledger_is_told_what_to_do(folder: Folder, he
     for command in ("status", "show", "best", "results"):
         code, out, err = here(command, "demo", *([0] if command == "show" else []))
         assert (code, out) == (2, "")
-        assert "has revision 0001 of an earlier program" in err
+        assert "has revision 0001 of an earlier version" in err
         assert f"`sweep verify {folder.in_commands} --repair`" in err
         assert len(err.splitlines()) == 1
-    assert "earlier program" in here("ls")[2]
+    assert "earlier version" in here("ls")[2]
     assert revision(folder) == "0001"
 
 
@@ -153,7 +153,7 @@ def test_resuming_brings_an_older_ledger_up_to_date_and_keeps_a_copy(
     before = dump(folder.ledger)
     code, _, err = here("resume", "demo", "--trials", 4, "--pool", "inline")
     assert code == 0
-    assert "sweep.db went from revision 0001 to 0002; sweep.db.0001 is as it was" in err
+    assert "sweep.db was upgraded from revision 0001 to 0002; sweep.db.0001 is a copy" in err
     assert "notes" in table_names(folder)
     assert dump(folder.path / "sweep.db.0001") == before
     assert [len(sweeps.curve(folder, trial)) > 0 for trial in range(4)] == [True] * 4
@@ -170,7 +170,7 @@ def test_verify_names_an_older_ledger_and_repairs_it(folder: Folder, here: Here)
     assert here("verify", "demo")[0] == 6
     code, out, _ = here("verify", "demo", "--repair")
     assert code == 0
-    assert "repaired: sweep.db went from revision 0001 to 0002" in out
+    assert "repaired: sweep.db was upgraded from revision 0001 to 0002" in out
     assert events(folder) == before
     assert here("verify", "demo")[0] == 0
 
@@ -224,7 +224,10 @@ def test_where_no_copy_can_be_made_nothing_is_upgraded(
 ) -> None:
     monkeypatch.setattr(upgrade, "SCRIPTS", next_scripts)
     (folder.path / "sweep.db.0001").mkdir()
-    with pytest.raises(StorageError, match=r"the ledger is as it was: .*sweep\.db\.0001: .*; "):
+    with pytest.raises(
+        StorageError,
+        match=r"cannot copy the ledger, which is unchanged, to .*sweep\.db\.0001: .*; ",
+    ):
         upgrade.upgrade(folder.ledger, lease.read_file(folder.ledger).term)
     assert revision(folder) == "0001"
 
@@ -235,13 +238,16 @@ def test_where_no_copy_can_be_made_nothing_is_upgraded(
 def test_a_ledger_of_a_newer_program_is_refused_by_everyone(folder: Folder, here: Here) -> None:
     with closing(sqlite3.connect(folder.ledger)) as database, database:
         database.execute("UPDATE sweep_schema SET version_num = '0417'")
-    with pytest.raises(UsageError, match="has revision 0417, this program knows up to 0001"):
+    with pytest.raises(
+        UsageError,
+        match="has revision 0417, but this version of sweep knows only revisions up to 0001",
+    ):
         Ledger(folder.ledger)
     before = dump(folder.ledger)
     for words in (("resume", "demo"), ("status", "demo"), ("sync", "demo"), ("best", "demo")):
         code, out, err = here(*words)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
-        assert "use the program that wrote it, or a newer one" in err
+        assert "use the version that wrote it, or a newer one" in err
     for option in ((), ("--repair",)):
         code, out, _ = here("verify", "demo", *option)
         assert code == 6

@@ -103,7 +103,7 @@ def test_however_short_a_sweep_is_a_process_for_which_nobody_waits_sends_it(
     assert process.wait(PATIENCE_S) == 0
     assert attached(here.root) == WITHOUT_A_MODEL
     assert logged(Folder(here.root, "demo")) == [
-        "no model is sent: Quadratic has no describe_model()",
+        "no model is sent to MLflow: Quadratic has no describe_model()",
         "MLflow has demo's report",
     ]
     assert here("resume", "demo", "--trials", 3, "--pool", "inline")[0] == 0
@@ -173,9 +173,9 @@ def test_ui_opens_beside_a_driver_and_where_something_cannot_be_sent(
     (line,) = err.splitlines()
     assert (code, line.partition("; ")[0]) == (
         0,
-        "sweep: demo is shown as MLflow has it: the disk is full",
+        "sweep: MLflow may lack results of demo: the disk is full",
     )
-    assert line.endswith(f"; `sweep sync {finished.in_commands}` sends the rest")
+    assert line.endswith(f"; send them with `sweep sync {finished.in_commands}`")
 
 
 def test_nothing_is_due_of_a_sweep_that_goes_on_or_was_finished_before_there_was_an_entry(
@@ -218,8 +218,8 @@ def test_what_cannot_be_sent_is_said_and_stays_due(
     with monkeypatch.context() as broken:
         broken.setattr(attachments, "_add_files", refuse)
         attachments.attach(finished, said.append, 0.0)
-    why = "lacks the report, a model or media: the disk is full"
-    then = f"`sweep sync {finished.in_commands}` sends it"
+    why = "did not get the report, a model or media files: the disk is full"
+    then = f"send them with `sweep sync {finished.in_commands}`"
     assert said == logged(finished) == [f"MLflow {why}; {then}"]
     assert here.json("sync", "demo")["attached"] is True
 
@@ -239,7 +239,7 @@ def test_code_that_no_driver_of_ones_own_has_run_is_not_run_for_a_model(
     assert here("sync", "demo")[0] == 0
     assert (tmp_path / "whistle.py").exists()
     assert attached(here.root) == WITHOUT_A_MODEL
-    assert "your drivers have not run the sweep's current code" in logged(finished)[0]
+    assert "you have not run the sweep's current code" in logged(finished)[0]
 
 
 def test_a_report_is_not_said_to_be_where_its_run_was_deleted(
@@ -250,7 +250,9 @@ def test_a_report_is_not_said_to_be_where_its_run_was_deleted(
         database.execute(deleted, (runs(here.root)[""],))
     attachments.attach(finished, print, PATIENCE_S)
     said = capsys.readouterr().out.splitlines()[-1]
-    assert said == "MLflow has neither report nor model of demo, whose own run was deleted there"
+    assert (
+        said == "MLflow has neither the report nor a model of demo, whose own run was deleted there"
+    )
     assert not (here.root / "mlartifacts" / runs(here.root)[""] / "artifacts/report.html").exists()
     assert due(finished) == 0
 

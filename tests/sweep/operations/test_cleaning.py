@@ -146,7 +146,7 @@ def test_what_killed_processes_left_elsewhere_stops_no_gc(here: Here) -> None:
     code, out, err = here("gc")
     assert (code, f"{near.name}: freed" in out) == (0, True)
     assert (
-        f"{far.name} was skipped: {far}/sweep.postgresql: does not name the place of a ledger"
+        f"{far.name} was skipped: {far}/sweep.postgresql: this file does not name the database"
         in err
     )
     assert (far.exists(), near.exists()) == (True, False)
@@ -174,7 +174,7 @@ def test_a_sweep_whose_driver_died_with_its_machine_is_removed_as_it_is_told(
     monkeypatch.setattr(lease, "this_host", lambda: lease.Host("this", "booted since"))
     monkeypatch.setattr(hold, "LEASE_S", 0.3)
     code, _, err = here("rm", "demo", "--yes")
-    told = f"if it is no longer running, `sweep gc {folder.in_commands}` takes the sweep over"
+    told = f"if that process no longer exists, `sweep gc {folder.in_commands}` takes the sweep over"
     assert (code, told in err) == (3, True)
     assert here("gc", "demo")[0] == 0
     assert here("rm", "demo", "--yes")[0] == 0
@@ -185,7 +185,7 @@ def test_of_several_sweeps_none_is_removed_where_one_is_driven(here: Here) -> No
     free, held = (sweeps.make(here.root, name=name, trackers=[]) for name in ("free", "held"))
     with held.lock():
         code, out, err = here("rm", "free", "held", "--yes")
-    assert (code, out, "held is active elsewhere" in err) == (3, "", True)
+    assert (code, out, "held is in use" in err) == (3, "", True)
     assert free.ledger.exists()
     assert here("rm", "free", "held", "--yes")[0] == 0
     assert not free.path.exists()
@@ -261,7 +261,7 @@ def test_runs_of_a_removed_sweep_stay_in_mlflow_unless_they_are_to_go(
         spec = write_spec(tmp_path, name=name, trials=2, trackers=["mlflow"])
         assert here("run", spec, "--pool", "inline")[0] == 0
     code, _, err = here("rm", "kept", "--yes")
-    said = "sweep: the MLflow runs of kept were kept; --mlflow deletes them, too\n"
+    said = "sweep: the MLflow runs of kept were kept; give --mlflow to delete them too\n"
     assert (code, err) == (0, said)
     sweeps.make(here.root, name="elsewhere", trackers=["csv"])
     assert here("rm", "elsewhere", "--yes")[2] == ""
@@ -306,7 +306,8 @@ def test_gc_marks_deleted_in_mlflow_what_belongs_to_nothing_here_any_more(
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     code, _, err = here("gc", "--mlflow")
-    assert (code, "MLflow has of gone, not here any more: 4 runs, 2 models" in err) == (0, True)
+    said = "gone is no longer on this disk, but MLflow still has 4 runs, 2 models of it"
+    assert (code, said in err) == (0, True)
     assert len(_active(client, "gone")) == 4
     code, out, _ = here("gc", "--mlflow", "--yes")
     assert (code, "; 3 runs deleted in MLflow" in out) == (0, True)
@@ -343,7 +344,7 @@ def test_a_sweep_whose_runs_cannot_be_deleted_stays(
 
     monkeypatch.setattr(FileStore, "delete", refuse)
     code, _, err = here("rm", "demo", "--yes", "--mlflow")
-    assert (code, "were not deleted: the server is away" in err) == (4, True)
+    assert (code, "could not be deleted: the server is away" in err) == (4, True)
     assert Folder(here.root, "demo").ledger.exists()
 
 

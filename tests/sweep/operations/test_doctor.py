@@ -137,7 +137,7 @@ def test_packages_that_do_not_fit_are_named() -> None:
     required = ["numpy<1", "no-such-thing>=1", "torch>=2", "absent-extra>=1; extra == 'x'"]
     wrong, missing = machine.unmet_requirements(required)
     assert wrong.startswith("numpy is ")
-    assert wrong.endswith(", required is <1")
+    assert wrong.endswith(", but <1 is required")
     assert missing == "no-such-thing is not installed"
 
 
@@ -220,7 +220,7 @@ def test_a_database_that_is_not_there_or_says_nothing_is_one_line(doctor: Doctor
 
 def test_a_password_in_a_url_is_refused_and_not_shown(doctor: Doctor) -> None:
     (row,) = doctor("--storage", "postgresql+psycopg://me:hunter2@host/db", code=2)["database"]
-    assert "a password is in it" in row["seen"]
+    assert "the URL contains a password" in row["seen"]
     assert "hunter2" not in doctor.text
 
 
@@ -267,7 +267,7 @@ def test_a_cluster_is_asked_for_workers_versions_keys_and_clocks(
         cluster.add("keyless", XDG_CONFIG_HOME=str(tmp_path / "cluster/none"))
         wait_until(lambda: cluster.joined == 2)
         rows = doctor("--address", cluster.address)["dask"]
-        assert "2 workers with our versions and folder" in rows[0]["seen"]
+        assert "2 workers with the same versions and access" in rows[0]["seen"]
         clocks = {row["seen"].split(":")[0] for row in rows[1:3]}
         assert clocks == {"worker a", "worker keyless"}
         assert [row["level"] for row in rows] == ["ok", "ok", "ok", "warning"]
@@ -284,7 +284,7 @@ def test_a_ray_cluster_is_asked_for_the_same(
     given = ("--pool", "ray", "--address", ray_cluster.address)
     first, *clocks = doctor(*given)["ray"]
     assert re.fullmatch(
-        rf"{ray_cluster.address}, with a token: \d workers? with our versions and folder",
+        rf"{ray_cluster.address}, with a token: \d workers? with the same versions and access",
         first["seen"],
     )
     assert clocks
@@ -300,7 +300,7 @@ def test_an_address_of_another_engine_is_refused_and_a_pool_without_a_cluster_is
     (row,) = doctor("--pool", "ray", "--address", "tls://192.0.2.1:8786", code=2)["ray"]
     assert "is not an address of a Ray head" in row["seen"]
     (row,) = doctor("--pool", "ray", code=2)["ray"]
-    assert row["seen"] == "--address: the pool ray has no cluster"
+    assert row["seen"] == "--address: the pool ray needs the address of a cluster"
     assert "the head's host and port" in row["todo"]
     (row,) = doctor("--pool", "loky")["loky"]
     assert row["seen"] == "it runs on this machine, without a cluster"
@@ -345,7 +345,11 @@ class _Answers(BaseHTTPRequestHandler):
     ("code", "seen", "todo"),
     [
         (401, "refuses access (status 401)", "set MLFLOW_TRACKING_USERNAME"),
-        (404, "is not an MLflow server (status 404)", "check that `mlflow server` runs there"),
+        (
+            404,
+            "is not an MLflow server (status 404)",
+            "check that `mlflow server` is running there",
+        ),
     ],
 )
 def test_a_server_that_refuses_or_is_another_is_a_problem(

@@ -280,7 +280,7 @@ def test_a_trainable_exports_what_its_own_export_model_writes(
     code, _, err = here("export-model", "demo", "--format", "onnx", "--out", tmp_path / "other")
     assert (code, "leave --format out" in err) == (2, True)
     code, _, err = here("play", out)
-    assert (code, "no policy to play" in err) == (2, True)
+    assert (code, "which sweep cannot play" in err) == (2, True)
     words = ["export-model", "demo", "--out", tmp_path / "again"]
     code, _, err = here(*words, "--register", "mine")
     assert (code, "--register needs --format onnx" in err) == (2, True)

@@ -225,7 +225,7 @@ def test_verify_asks_no_server_that_somebody_else_has_named(
     assert sync.read_tracking(folder) == (uri, own)
     _, out, _ = Here(capsys, folder.root)("verify", "demo")
     assert "mlflow was not compared" in out
-    assert ("another user chose its MLflow server" in out) is not own
+    assert ("another user chose the MLflow server" in out) is not own
     assert any(b"a-secret" in request for request in heard) is own
 
 
@@ -260,7 +260,7 @@ def test_a_disk_that_refuses_leaves_the_tracking_uri_as_it_was(
         (b"\xff\xfe", "contains no tracking URI"),
         (b"http://127.0.0.1:1", "contains no tracking URI"),
         (b"[" * 60000, "contains no tracking URI"),
-        (b'{"uri": "/etc"}', "contains no URI of http, https"),
+        (b'{"uri": "/etc"}', "contains no URI that begins with http, https"),
     ],
 )
 def test_a_tracking_uri_that_is_none_is_refused_in_one_line(
@@ -302,7 +302,7 @@ def test_a_log_in_a_trials_folder_that_is_a_link_is_not_read(folder: Folder, her
     folder.trial(0).symlink_to(moved)
     code, out, err = here("show", "demo", 0, "--log")
     assert (code, out) == (2, "")
-    assert f"{folder.trial(0)}: is a symbolic link; a trial's folder must lie inside" in err
+    assert f"{folder.trial(0)}: is a symbolic link, but a trial's folder must be inside" in err
 
 
 def test_of_a_large_log_the_end_alone_is_read(folder: Folder, here: Here) -> None:

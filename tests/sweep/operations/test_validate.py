@@ -374,7 +374,10 @@ def test_a_time_that_nobody_can_wait_is_refused(seconds: str, here: Here, tmp_pa
         ),
         (
             {"_n": {"randint": [1, 4]}, "size": {"value": "_n // 2"}},
-            ["1 of 4 points repeat another's settings, such as {'_n': 2} and {'_n': 3}"],
+            [
+                "1 of 4 points give the same settings as another point, such as {'_n': 2} and "
+                "{'_n': 3}"
+            ],
         ),
         ({"n": {"randint": [2, 3]}}, ["4 trials are requested, but the space has only 2 points"]),
         ({"n": {"randint": [0, 4]}, "x": {"value": "1 / (n - 2)"}}, []),
@@ -423,8 +426,8 @@ class Episodic(Trainable):
             "training_iteration",
             1,
             [
-                "first came in iteration 4, with episodes of 40 steps",
-                "the rungs 1, 3 of training_iteration lie before it and are taken there",
+                "first appeared in iteration 4, with episodes of 40 steps",
+                "the rungs 1, 3 of training_iteration lie before it and are evaluated only then",
             ],
         ),
         (
@@ -432,8 +435,8 @@ class Episodic(Trainable):
             "timesteps_total",
             20,
             [
-                "first came in iteration 3, at timesteps_total 30, with episodes of 30 steps",
-                "the rung 20 of timesteps_total lies before it and is taken there",
+                "first appeared in iteration 3, at timesteps_total 30, with episodes of 30 steps",
+                "the rung 20 of timesteps_total lies before it and is evaluated only then",
             ],
         ),
         (
@@ -442,7 +445,7 @@ class Episodic(Trainable):
             20,
             [
                 "the first 20 results have no number in episode_reward_mean",
-                "the rung 20 of training_iteration lies there",
+                "the rung 20 of training_iteration lies within them, so trials train on",
             ],
         ),
     ],

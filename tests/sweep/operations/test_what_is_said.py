@@ -62,8 +62,8 @@ def test_validate_does_not_doubt_a_metric_that_an_evaluation_brings_later(tmp_pa
     assert warnings_of(tmp_path, **spec, scheduler="fifo") == []
     (said,) = warnings_of(tmp_path, **spec)  # with rungs at 1, 3 and 9
     assert said == (
-        "metric: evaluation/score first came in iteration 4; the rungs 1, 3 of training_iteration "
-        "lie before it and are taken there"
+        "metric: evaluation/score first appeared in iteration 4; the rungs 1, 3 of "
+        "training_iteration lie before it and are evaluated only then"
     )
 
 
@@ -80,13 +80,14 @@ class NotANumber(Quadratic):
     [
         (
             3,
-            r"value first came in iteration 3; the rung 1 of training_iteration lies before it and "
-            r"is taken there",
+            r"value first appeared in iteration 3; the rung 1 of training_iteration lies "
+            r"before it and is evaluated only then",
         ),
         (
             99,
             r"the first \d+ results have no number in value; the rungs? 1.* of "
-            r"training_iteration lies? there, and trials train on to the first that has one",
+            r"training_iteration lies? within them, so trials train on to the first "
+            r"result that has one",
         ),
     ],
 )
@@ -135,7 +136,9 @@ def test_validate_says_where_rungs_grow(tmp_path: Path) -> None:
     scheduler, stop = {"name": "asha", "grace_period": 2}, {"loss": {"<=": -1.0}}
     resolved, _text = prepare.prepare(str(write_spec(tmp_path, scheduler=scheduler, stop=stop)), [])
     told = validate.preview(resolved, 1)["warnings"]
-    assert any("rungs grow as trials reach them, at training_iteration 2, 6, 18" in w for w in told)
+    assert any(
+        "rungs are added as trials reach them, at training_iteration 2, 6, 18" in w for w in told
+    )
 
 
 def test_validate_has_no_doubts_where_everything_is_there(tmp_path: Path) -> None:
@@ -154,8 +157,8 @@ def test_a_sweep_whose_metric_never_comes_says_so_once_at_the_first_rung(tmp_pat
     with open_context(Launch(folder, 1, "inline")) as (parts, _):
         said = tell(parts.ledger.read(), parts.history)
     assert len(said) == 1
-    assert said[0].startswith("cannot be compared: its results had no metric 'los', they have")
-    assert "no trial has it so far" in said[0]
+    assert said[0].startswith("cannot be compared: its results had no metric 'los'; they have")
+    assert "no trial has had it so far" in said[0]
 
 
 def test_a_look_after_which_a_trial_goes_on_is_no_news() -> None:

@@ -123,7 +123,7 @@ def test_workers_come_and_go_and_one_that_is_killed_costs_its_slice_alone(
     os.kill(newcomers["c"].pid, signal.SIGKILL)
     error = on["c"].exception(timeout=120)
     assert isinstance(error, WorkerLost)
-    assert str(error) == "its worker c was killed, or cut off"
+    assert str(error) == "its worker c was killed or lost its connection"
     with distributed.Client(cluster.address, set_as_default=False) as client:
         client.retire_workers(names=["d"])
     assert isinstance(on["d"].exception(timeout=120), StaleProcess)
@@ -190,7 +190,11 @@ def test_a_worker_that_does_not_share_the_folder_is_named_before_anything_runs(
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
-        ("", "the pool dask has no cluster; expected its scheduler's, such as tls://node-1:8786"),
+        (
+            "",
+            "the pool dask needs the address of a cluster; "
+            "expected the address of its scheduler, such as tls://node-1:8786",
+        ),
         ("tcp://10.1.2.3:8786", "is open: anyone who can reach it"),
         ("10.1.2.3:8786", "is open: anyone who can reach it"),
         ("ws://127.0.0.1:8786", "is open: anyone who can reach it"),
@@ -243,7 +247,9 @@ def test_a_worker_that_is_named_twice_is_one_and_one_that_leaves_while_it_is_ask
 def test_a_worker_that_listens_where_others_reach_it_is_asked_nothing(tmp_path: Path) -> None:
     with contextlib.closing(pool_of_dask.Pool(8, "tcp://127.0.0.1:1")) as pool:
         said = asyncio.run(pool._join("tcp://192.0.2.1:2", tmp_path))
-    assert said.endswith("is left out: it listens where anyone can run code; start it with TLS")
+    assert said.endswith(
+        "is not used: anyone who can reach it can run code on it; start it with TLS"
+    )
 
 
 def test_an_address_is_kept_with_the_pool_that_it_is_of() -> None:

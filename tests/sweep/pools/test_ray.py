@@ -160,7 +160,7 @@ def test_nodes_come_and_go_and_a_worker_that_is_killed_costs_its_slice_alone(
         worker.kill()
         error = running.exception(timeout=120)
         assert isinstance(error, WorkerLost)
-        assert str(error) == f"its worker {name} was killed, or cut off"
+        assert str(error) == f"its worker {name} was killed or lost its connection"
         wait_until(lambda: pool.slots == there - 1, 120)  # the head has another one in its place
         assert not [one for one in on.values() if one.done()]
 
@@ -183,7 +183,7 @@ def test_a_trial_that_kills_every_worker_it_meets_fails_and_the_others_go_on(
     sweeps.run(folder, slots=8, pool=f"ray@{ray_cluster.address}")
     first, *others = sweeps.history(folder).trials
     assert (first.status, first.slices) == (Status.FAILED, 2)
-    lost = r"its worker head/[0-3] was killed, or cut off; no retries are left"
+    lost = r"its worker head/[0-3] was killed or lost its connection; no retries are left"
     assert re.fullmatch(lost, first.reason)
     assert [trial.status for trial in others] == [Status.COMPLETED] * 2
 
@@ -324,7 +324,11 @@ def test_a_cluster_that_lets_everybody_in_is_refused_before_it_is_joined(tmp_pat
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
-        ("", "the pool ray has no cluster; expected the head's host and port, such as node-1:6379"),
+        (
+            "",
+            "the pool ray needs the address of a cluster; "
+            "expected the head's host and port, such as node-1:6379",
+        ),
         ("node-1", "'node-1' is not an address of a Ray head"),
         ("ray://node-1:10001", "'ray://node-1:10001' is not an address of a Ray head"),
         ("node-1:65536", "is not an address of a Ray head"),

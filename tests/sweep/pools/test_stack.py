@@ -461,7 +461,7 @@ def test_a_sweep_that_was_begun_without_lanes_is_not_resumed_with_them(runner: R
     assert code == 0, said
     code, said = runner.call("resume", "lanes", "--pool", "stack", "--trials", "2")
     assert code == 2
-    assert "started without lanes" in said
+    assert "began without lanes" in said
 
 
 #: Settings of a lane.

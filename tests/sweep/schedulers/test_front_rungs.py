@@ -299,8 +299,8 @@ def test_a_scheduler_that_compares_the_metric_alone_is_remarked(name: str, said:
     spec = specs.parse(json.dumps({**given, "scheduler": name}), "test.yaml")
     found = building.remarks(spec, building.build(spec))
     assert found == [
-        "scheduler: median compares trials by score alone; the objectives cost count in the "
-        "results only (asha, bohb, hyperband compare all objectives)"
+        "scheduler: median compares trials by score alone; the objectives cost only appear in "
+        "the results (asha, bohb, hyperband compare all objectives)"
     ] * bool(said)
 
 

@@ -164,7 +164,7 @@ def test_a_lineage_of_no_trial_is_refused(
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    (replay(STEPS, trials=2), "trials: 2 is more than 1"),
+    (replay(STEPS, trials=2), "trials: 2 trials are too many"),
     (replay(STEPS[1:]), "let the first step start at 0"),
     (replay([*STEPS, STEPS[1]]), "not in the order in which they start"),
     (
@@ -176,7 +176,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {**replay(STEPS), "forbid": [{"x": [0.7]}]},
         "settings that are allowed together",
     ),
-    (replay("nowhere.yaml"), "`sweep export-schedule` writes one"),
+    (replay("nowhere.yaml"), "write one with `sweep export-schedule`"),
     (replay([{"settings": {"x": 0.5}}]), "is missing"),
 ]
 

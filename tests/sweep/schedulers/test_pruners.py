@@ -246,7 +246,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"name": "optuna", "pruner": "MedianPruner", "n_trials": 3},
         "optuna's MedianPruner cannot be made",
     ),
-    ({"name": "optuna", "pruner": "SuccessiveHalvingPruner"}, "is not guessed from the first"),
+    ({"name": "optuna", "pruner": "SuccessiveHalvingPruner"}, "does not derive it from the first"),
     ({**HYPERBAND, "min_resource": 0}, "scheduler.min_resource: 0 is not allowed; expected a wh"),
     ({**HYPERBAND, "reduction_factor": 1}, "scheduler.reduction_factor: 1 is not"),
     ({**HYPERBAND, "reduction_factor": "2"}, "scheduler.reduction_factor: '2' is not"),
@@ -254,7 +254,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {**HYPERBAND, "min_resource": 13},
         "scheduler.max_resource: 12 is less than min_resource, which is 13",
     ),
-    ({**HALVING, "reduction_factor": 2.5}, "a whole number, at least 2"),
+    ({**HALVING, "reduction_factor": 2.5}, "a whole number of at least 2"),
     ({**HALVING, "min_resource": True}, "scheduler.min_resource: True is not"),
     (
         {"name": "optuna", "pruner": "MedianPruner", "n_startup_trials": "x"},

@@ -70,9 +70,9 @@ def test_the_ladder_has_a_step_more_where_seeds_are_added() -> None:
     [
         ({4: 2}, "there is no rung 4; expected one of 1, 3, 9"),
         ({3: 1}, "1 to 1000, auto, or"),
-        ({3: 4, 9: 2}, "more of them at each rung"),
-        ({3: 10**6}, "1000 at most"),
-        ({"3": 2, "3.0": 3}, "more of them at each rung"),
+        ({3: 4, 9: 2}, "with more seeds at each later rung"),
+        ({3: 10**6}, "at most 1000"),
+        ({"3": 2, "3.0": 3}, "with more seeds at each later rung"),
         ({"third": 2}, "1 to 1000, auto, or"),
         ({}, "1 to 1000, auto, or"),
         (0, "1 to 1000, auto, or"),

@@ -203,7 +203,7 @@ def _raising(error: Any) -> Any:
 
 
 def _newer(_content: memoryview, source: Path) -> Exception:
-    return WrongFormat(source, "for readers of format 2")
+    return WrongFormat(source, "needs a reader of format 2")
 
 
 # ---- a disk that refuses ------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_a_disk_that_refuses_again_and_again_ends_the_slice_and_charges_nobody(
     closed = decisions.slice_end_event(replica, head, (), Limits(max_failures=0))
     assert closed.status is Status.PAUSED
     refusal = decisions.disk_refused([closed], tmp_path)
-    assert refusal.startswith("trial 0: the disk took no checkpoint: No space left")
+    assert refusal.startswith("trial 0: the disk did not store a checkpoint: No space left")
 
 
 def test_a_disk_that_becomes_read_only_charges_nobody(
@@ -461,11 +461,11 @@ def test_an_error_in_saving_is_not_that_of_the_next_iteration(tmp_path: Path) ->
     replica = Replica(0, 0, Objective("loss", "min", Score()))
     said = "saving after iteration 3 raised RuntimeError: no room for weights"
     event = decisions.slice_end_event(replica, outcome, (), Limits())
-    assert (event.status, event.reason) == (Status.PAUSED, f"{said}; it is tried once more")
+    assert (event.status, event.reason) == (Status.PAUSED, f"{said}; it will be retried once")
     replica.crashes = [event.error_at]
     event = decisions.slice_end_event(replica, outcome, (), Limits())
     assert event.status is Status.FAILED
-    assert event.reason == f"{said}; it did so before, so it is not retried"
+    assert event.reason == f"{said}; the same happened before, so it is not retried"
 
 
 def test_a_checkpoint_that_cannot_be_written_at_the_end_is_an_error_in_saving(

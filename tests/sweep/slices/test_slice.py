@@ -135,7 +135,10 @@ def test_a_function_that_was_paused_at_its_last_report_ends_without_another(
     assert (tail.end, tail.source, tail.rows, tail.saved) == (End.DONE, 4, (), ())
     replica = Replica(0, 0, Objective("loss", "min", Score()), goal=Goal(9, top=9))
     event = slice_end_event(replica, tail, (), Limits())
-    assert (event.status, event.reason) == (Status.COMPLETED, "the trainable was done")
+    assert (event.status, event.reason) == (
+        Status.COMPLETED,
+        "the trainable reported that it is done",
+    )
 
 
 def test_who_asks_a_function_to_stop_is_heard_at_its_next_checkpoint(
@@ -222,7 +225,7 @@ def test_a_crash_is_told_with_the_kind_and_the_first_line_of_its_error(tmp_path:
     event = slice_end_event(
         Replica(0, 0, Objective("x", "max", Score())), run_slice(spec), (), Limits()
     )
-    assert event.reason == "iteration 1 raised RuntimeError: boom; it is tried once more"
+    assert event.reason == "iteration 1 raised RuntimeError: boom; it will be retried once"
     assert "second line" in event.error
 
 

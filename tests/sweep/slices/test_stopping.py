@@ -40,8 +40,8 @@ def test_a_trial_that_no_criterion_ended_says_what_did() -> None:
 
     asha = {"name": "asha", "max_t": 1, "grace_period": 1}
     for scheduler, reason in [
-        ("fifo", "the trainable was done"),
-        (asha, "it reached the top, training_iteration 1"),
+        ("fifo", "the trainable reported that it is done"),
+        (asha, "it reached its end, training_iteration 1"),
     ]:
         (trial,) = simulate({"scheduler": scheduler}, curve).history.trials
         assert (trial.status, trial.reason) == (Status.COMPLETED, reason)
@@ -153,7 +153,7 @@ def test_the_time_of_a_trial_is_counted_over_its_slices(tmp_path: Path) -> None:
     assert trial.status is Status.STOPPED
     assert 1 < trial.iteration <= 60
     assert trial.slices == trial.iteration
-    said = "a limit was passed: limits.trial_s: the trial's training time is used up"
+    said = "a limit was passed: limits.trial_s: the trial has used up its training time"
     assert trial.reason == said
     assert sum(point.seconds for point in trial.replicas[0].curve) >= 3.0
 

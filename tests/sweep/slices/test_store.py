@@ -128,7 +128,7 @@ def test_a_segment_that_the_storage_has_lost_is_sent_again(here: Store, tmp_path
     first, written = write(here, 1, 0, a=array)
     lost = min(written.segments)
     Remote(BASE).delete([f"trials/0/0/{lost}"])
-    with pytest.raises(CorruptCheckpoint, match=f"its segment {lost} is missing"):
+    with pytest.raises(CorruptCheckpoint, match=f"the segment {lost} of the checkpoint is missing"):
         elsewhere(tmp_path).read(first)
     second, _ = write(Store(here.folder, BASE, sources=[first]), 2, 1, a=array)
     assert elsewhere(tmp_path).read(second).state["a"][0] == 7
@@ -270,7 +270,7 @@ def test_what_is_gone_is_lost_only_in_the_storage_of_the_sweep(here: Store, tmp_
     with pytest.raises(MissingCheckpoint, match="there is no such file"):
         elsewhere(tmp_path).read(saved)
     Remote(BASE).delete([stores.MARK])
-    with pytest.raises(RemoteError, match=r"it holds no sweep\.json; copy"):
+    with pytest.raises(RemoteError, match=r"the folder contains no sweep\.json; copy"):
         elsewhere(tmp_path).read(saved)
 
 
@@ -393,7 +393,9 @@ def test_python_says_it_with_the_same_word(tmp_path: Path) -> None:
         sweep.run(given, checkpoints="team", **how, **spec)
     made = sweep.run(given, checkpoints="faulty://team", **how, **spec)
     assert made.best().checkpoint().path.is_file()
-    with pytest.raises(StorageError, match=r"it holds no sweep.json; copy.*`sweep doctor --ch"):
+    with pytest.raises(
+        StorageError, match=r"the folder contains no sweep.json; copy.*`sweep doctor --ch"
+    ):
         sweep.resume("demo", checkpoints="faulty://other", trials=3, **how)
     assert len(sweep.resume("demo", checkpoints="faulty://team", trials=3, **how).trials) == 3
 
@@ -404,9 +406,9 @@ def test_python_says_it_with_the_same_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("s3://AKIA:hidden@bucket/x", "a URL with a user, a key or a query"),
-        ("s3://bucket/x?secret=hidden", "a URL with a user, a key or a query"),
-        ("s3://bucket/x#hidden", "a URL with a user, a key or a query"),
+        ("s3://AKIA:hidden@bucket/x", "the URL contains a user, a key or a query"),
+        ("s3://bucket/x?secret=hidden", "the URL contains a user, a key or a query"),
+        ("s3://bucket/x#hidden", "the URL contains a user, a key or a query"),
         ("simplecache::s3://bucket", "the URL of a folder, such as s3://bucket/prefix"),
         ("bucket/x", "the URL of a folder, such as s3://bucket/prefix"),
         ("s3://", "the URL of a folder, such as s3://bucket/prefix"),
@@ -465,12 +467,13 @@ def test_a_copied_folder_does_not_go_on_in_the_storage_of_the_first(tmp_path: Pa
 
 def test_a_storage_without_the_sweep_is_no_place_to_go_on(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, checkpoints="faulty://team")
-    with pytest.raises(Exception, match=r"it holds no sweep\.json; copy"):
+    with pytest.raises(Exception, match=r"the folder contains no sweep\.json; copy"):
         sweeps.run(folder, checkpoints="faulty://other")
     assert stores.of_sweep(folder).url.startswith("faulty://team/")
     FaultyStorage.store.clear()
     with pytest.raises(
-        RemoteError, match=r"copy this sweep.s checkpoints there, or correct URL or endpoint"
+        RemoteError,
+        match=r"copy this sweep.s checkpoints there, or correct the URL or the endpoint",
     ):
         sweeps.run(folder)
 

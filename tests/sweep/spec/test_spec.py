@@ -232,7 +232,7 @@ def test_options_that_were_set_for_another_plugin_stay_when_its_name_is_set() ->
     )
     assert changed == {"scheduler": {"name": "hyperband", "grace_period": 3}}
     (remark,) = source.remarks
-    assert remark.endswith("whose options do not count: max_t")
+    assert remark.endswith("whose options are ignored: max_t")
 
 
 def test_the_last_override_of_a_key_counts() -> None:

@@ -222,7 +222,7 @@ def test_the_spec_that_the_mistakes_are_made_in_is_good() -> None:
         (("seed: 0", "seeds: 0"), 19, "seeds", 0, "1 to 1000, auto, or", ""),
         (("seed: 0", "seeds: 1001"), 19, "seeds", 1001, "1 to 1000, auto, or", ""),
         (("seed: 0", "seeds: three"), 19, "seeds", "three", "1 to 1000, auto, or", ""),
-        (("seed: 0", "seeds: {5: 1}"), 19, "seeds", ..., "more of them at each rung", ""),
+        (("seed: 0", "seeds: {5: 1}"), 19, "seeds", ..., "with more seeds at each later rung", ""),
         (("seed: 0", "aggregate: min"), 19, "aggregate", "min", "mean, iqm, median, worst", ""),
         (
             ("seed: 0", "aggregate: lower_bound"),
@@ -418,7 +418,7 @@ def test_a_path_of_more_names_than_anybody_nests_is_refused_at_once(
     for names in (1, 50_000, 500_000):
         with pytest.raises(BadConfig) as caught:
             Override.parse(deep + ".x" * names + "=1", option)
-        found = f"{DEEPEST + names} names with dots between them; expected at most {DEEPEST}"
+        found = f"the path has {DEEPEST + names} names; expected at most {DEEPEST}"
         assert found in str(caught.value)
         assert len(str(caught.value)) < 400
 
@@ -484,7 +484,7 @@ ERRORS: list[tuple[SweepError, type[SweepError], int, dict[str, Any], str]] = [
         LedgerError,
         3,
         {"holder": "host pid 3"},
-        "active elsewhere",
+        "is in use",
     ),
     (StorageError("disk full\nno"), SweepError, 4, {}, "disk full\\nno"),
 ]

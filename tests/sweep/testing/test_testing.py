@@ -195,14 +195,17 @@ def test_a_scheduler_that_keeps_something_is_caught() -> None:
         ("tests.nowhere:Any", "no module 'tests.nowhere'"),
         (
             f"{__name__}:Planless",
-            r":Planless' does not define plan; sweep.schedulers.Scheduler says",
+            r":Planless' does not define plan; define it as sweep.schedulers.Scheduler",
         ),
-        (f"{__name__}:Unsaid", r":Unsaid' does not define pauses; give the class True if"),
+        (
+            f"{__name__}:Unsaid",
+            r":Unsaid' does not define pauses; set pauses = True in its class if",
+        ),
         (
             f"{__name__}:Greedy",
             r"plan\(\) of '.*:Greedy' requested 2 slots; expected at most the 1 ",
         ),
-        (f"{__name__}:Endless", r"requested 1 new trials; expected at most the 0 that are left"),
+        (f"{__name__}:Endless", r"requested 1 new trials; expected at most 0, "),
         (f"{__name__}:Undecided", r"plan\(\) of '.*:Undecided' returned None; expected a sweep"),
     ],
 )

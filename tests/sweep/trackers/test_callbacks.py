@@ -230,7 +230,7 @@ def test_one_whose_process_dies_gets_a_new_one_for_the_next_call(
     assert [told[1]["number"] for told in read(noted)] == [0, 1]
     (line,) = said
     assert "on_trial_start: callback" in line
-    assert "exit code 9; the sweep continues, and so does a new process of it" in line
+    assert "exit code 9; the sweep continues, and a new process takes the next calls" in line
 
 
 @pytest.mark.parametrize("name", ["Dying", "Unmade"])
@@ -245,7 +245,7 @@ def test_one_that_always_dies_is_called_no_more(name: str, tmp_path: Path, noted
     its.publish(story.records)
     its.close()
     assert len(said) == callbacks.MOST_DEATHS
-    assert "calls it no more until it is resumed" in said[-1]
+    assert "the sweep continues without this callback until it is resumed" in said[-1]
     assert name == "Dying" or "RuntimeError: no token" in said[0]
 
 
@@ -277,7 +277,7 @@ def test_what_it_prints_is_no_answer_of_a_command(tmp_path: Path, noted: Path) -
     ("name", "words"),
     [
         (f"{MODULE}:Misspelt", ["on_trial_results", "never called", "on_trial_result"]),
-        (f"{MODULE}:Silent", ["no method that is called", "on_sweep_end"]),
+        (f"{MODULE}:Silent", ["no method that sweep calls", "on_sweep_end"]),
         (f"{MODULE}:no_class", ["a function; expected a class"]),
         (f"{MODULE}:Notin", ["callbacks[0]", "Noting"]),
         ("no_such_module:Class", ["no module 'no_such_module'"]),

@@ -32,8 +32,8 @@ def train(config):
 """
 TOLD = (
     "warning: stop.training_iterations: the first result of trial 0 has no training_iterations; it "
-    "has loss, other, training_iteration; did you mean 'training_iteration'?; right if it comes "
-    "later, as an evaluation does"
+    "has loss, other, training_iteration; did you mean 'training_iteration'? (no mistake if it "
+    "appears only later, as results of evaluations do)"
 )
 
 

@@ -86,7 +86,8 @@ def _make_root(root: Path) -> None:
         there = next(above for above in (root, *root.absolute().parents) if os.path.lexists(above))
         why = "it is not a folder" if not there.is_dir() else error.strerror
         if error.errno == errno.ENOENT:  # as in /proc
-            why = "its file system takes none"
+            why = "its file system does not allow new folders"
         raise StorageError(
-            f"cannot make the folder {root} in {there}: {why}; give another one with --root"
+            f"cannot create the folder {root} in {there}: {why}; choose another root folder "
+            "with --root"
         ) from error

@@ -105,13 +105,15 @@ def _learn_all(spec: SweepSpec, root: Path) -> PriorResults:
             left_out.append(f"prior: {name} is left out: {error.found}")
     most = MOST // max(1, len(sweeps))
     kept = tuple(_thin_out(sweep, most) for sweep in sweeps)
-    said = [*map(_describe, kept), *left_out] or [f"prior: there is no other sweep in {root}"]
+    said = [*map(_describe, kept), *left_out] or [
+        (f"prior: there is no other sweep in {root} to learn from")
+    ]
     return PriorResults(kept, tuple(said))
 
 
 def _describe(sweep: EarlierSweep) -> str:
     """Return a line for the user with the number of trials used from an earlier sweep."""
-    return f"prior: {plural(len(sweep.trials), 'trial')} of {sweep.name}"
+    return f"prior: learns from {plural(len(sweep.trials), 'trial')} of {sweep.name}"
 
 
 def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
@@ -153,8 +155,8 @@ def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
     if len(ranked) < LEAST:
         had = plural(len(ranked), "trial")
         raise _UnsuitableSweep(
-            f"a sweep in which {LEAST} trials or more have a {spec.metric}",
-            f"{had} of it {'has' if len(ranked) == 1 else 'have'} a {spec.metric}",
+            f"a sweep in which at least {LEAST} trials have a {spec.metric}",
+            f"only {had} of it {'has' if len(ranked) == 1 else 'have'} a {spec.metric}",
         )
     rows = [
         RankedSettings(trial.number, rank, settings)
@@ -163,8 +165,8 @@ def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
     ]
     if not rows:
         raise _UnsuitableSweep(
-            f"a sweep with one of the settings {', '.join(spec.space.searched)}",
-            "its trials have none of the searched settings",
+            f"a sweep that searches at least one of {', '.join(spec.space.searched)}",
+            "its trials have none of the settings that this sweep searches",
         )
     return _thin_out(EarlierSweep(name, len(ranked), tuple(rows)), limit)
 

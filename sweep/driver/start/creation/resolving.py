@@ -197,7 +197,7 @@ def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
             ("objectives",),
             dict(spec.objectives),
             hint=f"remove it, or use a searcher that supports several: {', '.join(able)}",
-            problem=f"searcher {spec.searcher.name} supports one objective only, the metric",
+            problem=f"the searcher {spec.searcher.name} supports only one objective, the metric",
         )
 
 
@@ -210,16 +210,20 @@ def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainab
         return
     lacks = "has no save_checkpoint(); add this method"
     if trainable.can_save():
-        lacks = "saves no checkpoints with config: pattern, or checkpoints: false; change that"
+        lacks = (
+            "saves no checkpoints with config: pattern, or checkpoints: false; change this setting"
+        )
     elif suggested.is_objective(trainable):
         lacks = (
-            "is an objective of Optuna, which saves no checkpoints; make it a function of config"
+            "is an objective of Optuna, which saves no checkpoints; write it as a function "
+            "of config"
         )
     elif issubclass(trainable, FunctionTrainable):
         lacks = "never calls report(..., checkpoint=...); add such a call"
     raise UsageError(
-        f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} {lacks}, "
-        f"or use a scheduler that pauses none: fifo, median, or {{name: asha, type: stopping}}"
+        f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} "
+        f"{lacks}, or use a scheduler that pauses no trials: fifo, median, or {{name: asha, "
+        "type: stopping}"
     )
 
 

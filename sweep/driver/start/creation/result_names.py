@@ -71,10 +71,15 @@ def _refusal(spec: SweepSpec, path: KeyPath, name: str, names: Collection[str]) 
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
     first = name.partition("/")[0]
     if first == "evaluation" and not any(one.startswith("evaluation/") for one in names):
-        hint = "results have evaluations where config has evaluation_interval: 10, for example"
+        hint = (
+            "set evaluation_interval in config, for example to 10, to have results of evaluations"
+        )
     elif first == "custom_metrics":
-        hint = "config: callbacks writes them (docs/callbacks.md)"
+        hint = (
+            "such results are recorded by callbacks, which config does not set: see "
+            "docs/callbacks.md"
+        )
     few = sorted(one for one in names if one.startswith("episode_"))
-    allowed = f"a result that it has, such as {', '.join(few)} (docs/metrics.md)"
+    allowed = f"one of its results, such as {', '.join(few)} (docs/metrics.md)"
     problem = f"{spec.trainable} has no result {shorten(name)}"
     return spec.source.refuse(path, name, allowed, hint, problem)

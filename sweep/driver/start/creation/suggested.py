@@ -62,7 +62,8 @@ def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str])
         raise UsageError(f"trainable: {name} raised {errors[0]}")
     if not exploration.suggestions and ("space",) not in spec.source.marks:
         raise UsageError(
-            f"space: is missing, and {name} makes no suggest_… call; write space: in the spec"
+            f"space: the spec has no space, and {name} calls no suggest_… method; write a "
+            "space: in the spec"
         )
     added = [
         Override(f"space.{key}", _entry(key, exploration), f"the suggest_… calls of {name}")
@@ -79,9 +80,9 @@ def overrides(spec: SweepSpec, trainable: type[Trainable], paths: Sequence[str])
 def _unfinished_remark(name: str, runs: int) -> str:
     """Return the remark that exploring the objective `name` took too long, after `runs` runs."""
     return (
-        f"space: {name} was run for {LONGEST_S:.0f} s to see what it suggests, {runs} "
-        f"time{'' if runs == 1 else 's'}; trials fail at what was not seen, unless it is added to "
-        f"space"
+        f"space: {name} was run for {LONGEST_S:.0f} s ({runs} "
+        f"time{'' if runs == 1 else 's'}) to find the parameters that it suggests; a trial "
+        "that suggests others will fail, so add these to space"
     )
 
 
@@ -171,10 +172,10 @@ def _explore(
             )
         exploration: Exploration = waiting.result(LONGEST_S + HANGING_S)
     except (TimeoutError, BrokenExecutor) as error:
-        ended = "its process ended" if isinstance(error, BrokenExecutor) else "it hangs"
+        ended = "its process died" if isinstance(error, BrokenExecutor) else "it hangs"
         raise UsageError(
-            f"space: {name} was run to find its parameters, but {ended}; write the parameters "
-            f"of its suggest_… calls in the spec's space"
+            f"space: {name} was run to find its parameters, but {ended}; write the "
+            "parameters of its suggest_… calls in the spec's space"
         ) from error
     finally:
         worker.end(executor)

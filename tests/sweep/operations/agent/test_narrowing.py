@@ -123,7 +123,7 @@ def test_settings_to_try_first_that_do_not_fit_are_left_out() -> None:
         ({"lr": {"between": [1e-6, 1e-3]}}, "narrow.lr.between: 1e-06 is not allowed"),
         ({"lr": {"between": [1e-3, 1e9]}}, "narrow.lr.between: 1000000000.0 is not allowed"),
         ({"lr": {"between": [1e-3, 10**400]}}, "narrow.lr.between: 1000"),
-        ({"lr": {"between": [1e-3, 1e-3]}}, "or among with one value to fix it"),
+        ({"lr": {"between": [1e-3, 1e-3]}}, "give among with one value"),
         ({"lr": {"between": [1e-2, 1e-3]}}, "0.01 is not below 0.001; give the lower value first"),
         ({"lr": {"between": [True, 1e-3]}}, "between[0]: True is not allowed"),
         ({"lr": {"between": ["0.001", 1e-2]}}, "between"),

@@ -131,7 +131,7 @@ def test_a_model_validates_runs_narrows_and_reads(root: Path) -> None:
         settings = [row["settings"] for row in agent("results", name="demo-2")["trials"]]
         assert all(0.1 <= one["lr"] <= 0.5 and one["kind"] == "b" for one in settings)
         assert agent.refused("run", spec="demo") == (
-            "trials: all 12 that `sweep mcp --trials` allows are taken"
+            "trials: all 12 trials that `sweep mcp --trials` allows are used up"
         )
         assert [row["name"] for row in agent("status")["sweeps"]] == ["demo", "demo-2"]
         assert str(root) not in json.dumps([agent("status", name="demo"), first, rows, reasons])
@@ -145,7 +145,8 @@ def test_a_sweep_outlives_its_server_and_is_killed_resumed_and_stopped(
     folder = Folder(root, "demo")
     with connected(root, *words) as agent:
         assert agent("run", spec="demo", trials=3)["state"] == "running"
-        busy = "run: demo runs, and one sweep runs at a time; wait for it, or stop it"
+        busy = "run: demo is running, and only one sweep may run at a time; "
+        busy += "wait until it ends, or stop it"
         assert agent.refused("run", spec="demo", trials=1) == busy
     wait_until(lambda: reached(folder, 0, 2))
     with connected(root, *words) as agent:
@@ -155,7 +156,7 @@ def test_a_sweep_outlives_its_server_and_is_killed_resumed_and_stopped(
         assert agent.refused("run", spec="demo", trials=1) == busy
 
         granted = agent("suggest", name="demo", settings={"lr": 0.25}, why="as in the paper")
-        assert granted == {"state": "done", "answer": "lr=0.25 is tried by the next new trial"}
+        assert granted == {"state": "done", "answer": "lr=0.25 will be tried by the next new trial"}
 
         kill(folder)
         assert agent("status", name="demo")["state"] == "interrupted"
@@ -170,7 +171,7 @@ def test_a_sweep_outlives_its_server_and_is_killed_resumed_and_stopped(
         rows = {row["trial"]: row for row in agent("results", name="demo")["trials"]}
         assert (rows[0]["status"], rows[2]["settings"]) == ("STOPPED", {"lr": 0.25})
         assert rows[2]["suggested"] == "an agent: as in the paper"
-        assert "slices save and end" in agent("stop", name="demo")["answer"]
+        assert "running trials save and stop" in agent("stop", name="demo")["answer"]
         wait_until(lambda: sweeps.history(folder).ended == "stopped")
         wait_until(lambda: not lookup.is_driven(folder))
         assert agent("run", spec="demo", trials=1)["name"] == "demo-2"
@@ -430,7 +431,7 @@ def test_more_values_than_a_command_takes_are_refused_in_one_line(root: Path) ->
     among = Narrowing(among=tuple(0.1 + number / 123_456 for number in range(9000)))
     spec = write_spec(root.parent)
     _, changes = narrow_spec(spec.read_text(), str(spec), "demo", {"lr": among}, 3)
-    with pytest.raises(UsageError, match=r"narrow: space\.lr gets 1\d{5} characters of values"):
+    with pytest.raises(UsageError, match=r"narrow: the values of space\.lr have 1\d{5} characters"):
         running.validate(spec, changes, None, root)
 
 
@@ -560,7 +561,8 @@ def test_a_person_who_types_the_command_reads_what_it_is_for(root: Path) -> None
     line = process.stderr.readline()
     os.close(own)
     os.close(its)
-    assert line == "sweep: a client of a model starts this command (docs/mcp.md); Ctrl-C ends it\n"
+    said = "this command is meant to be started by a language model's client (docs/mcp.md)"
+    assert line == f"sweep: {said}; Ctrl-C ends it\n"
     process.wait(timeout=60)  # its terminal is gone
 
 
@@ -613,7 +615,7 @@ def test_a_missing_package_is_named_in_one_line(root: Path) -> None:
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
-        "sweep: mcp: the package of the protocol is missing: pip install 'sweep-rl[mcp]'\n"
+        "sweep: mcp: the package mcp is not installed; install it: pip install 'sweep-rl[mcp]'\n"
     )
 
 

@@ -135,4 +135,4 @@ def test_the_command_writes_the_page_where_it_is_asked_to(
         code, out, err = here("report", "one", "two", *options)
         assert (code, out) == (2, "")
         (line,) = err.splitlines()
-        assert f"{options[0]} is for one sweep" in line
+        assert f"{options[0]} works with one sweep only" in line

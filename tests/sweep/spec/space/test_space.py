@@ -251,7 +251,7 @@ BIG = 2**70
             "x.uniform",
             [1, 1],
             "both bounds are 1",
-            "as a fixed value, x: 1",
+            "write a fixed value, x: 1",
         ),
         ({"x": {"uniform": [1]}}, "x.uniform", [1], "[low, high]", ""),
         ({"x": {"uniform": 3}}, "x.uniform", 3, "[low, high]", ""),
@@ -309,7 +309,7 @@ BIG = 2**70
         ({"x": {}}, "x", {}, "exactly one of", "belongs in config"),
         ({"x": {"uniform": [0, 1], "choice": [1]}}, "x", "uniform and choice", "exactly one", ""),
         ({"x": {1, 2}}, "x", {1, 2}, "text, a finite number", ""),
-        ({"x": {"value": "1 +"}}, "x.value", "1 +", "names of parameters", "written bare"),
+        ({"x": {"value": "1 +"}}, "x.value", "1 +", "names of parameters", "without a keyword"),
         (
             {"x": {"value": "yy"}, "y": 1},
             "x.value",
@@ -339,7 +339,7 @@ BIG = 2**70
             {"f": {"choice": ["a", "b"]}, "x": {"choice": [1], "when": {"f": ["a", "c"]}}},
             "x.when.f",
             "c",
-            'f can never be \'c\', as it is one of "a", "b"',
+            'f can never be \'c\', because it is one of "a", "b"',
             "",
         ),
         (

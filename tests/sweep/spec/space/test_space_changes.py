@@ -76,17 +76,17 @@ def test_other_values_of_the_same_parameters_are_accepted(changes: dict[str, Any
 @pytest.mark.parametrize(
     ("changes", "place", "why"),
     [
-        ({"f": {"randint": [0, 1]}}, "space.f", "of another kind"),
-        ({"f": 0.5}, "space.f", "of another kind"),
-        ({"f": {"normal": [0, 1]}}, "space.f", "of another kind"),
-        ({"c": {"ordinal": ["a", "b"]}}, "space.c", "of another kind"),
+        ({"f": {"randint": [0, 1]}}, "space.f", "its kind has changed"),
+        ({"f": 0.5}, "space.f", "its kind has changed"),
+        ({"f": {"normal": [0, 1]}}, "space.f", "its kind has changed"),
+        ({"c": {"ordinal": ["a", "b"]}}, "space.c", "its kind has changed"),
         ({"c": {"grid": ["a", "b"]}}, "space.c", "a grid and a choice"),
         ({"v": 4}, "space.v", "a fixed value has changed"),
-        ({"v": {"uniform": [3, 4]}}, "space.v", "of another kind"),
+        ({"v": {"uniform": [3, 4]}}, "space.v", "its kind has changed"),
         ({"d": {"value": "f * 3"}}, "space.d", "an expression has changed"),
         ({"w": {"choice": [1], "when": {"c": "b"}}}, "space.w", "its conditions have changed"),
         ({"w": {"choice": [1]}}, "space.w", "its conditions have changed"),
-        ({"new": {"choice": [1]}}, "space.new", "old trials have no value of it"),
+        ({"new": {"choice": [1]}}, "space.new", "of which earlier trials have no value"),
     ],
 )
 def test_anything_else_is_refused_with_a_reason(
@@ -336,7 +336,8 @@ def test_a_clone_of_a_trial_outside_is_refused_until_it_lies_inside(tmp_path: Pa
     sweeps.run(folder, space=FEWER)
     body: dict[str, Any] = {"trials_named": [0], "settings": {}, "from_checkpoint": False}
     with pytest.raises(
-        UsageError, match=r"target: trial 0 has 1\.0, which is outside .*change its target too"
+        UsageError,
+        match=r"trial 0 has the value 1\.0, which is outside .*give the clone another target too",
     ):
         ask(folder, Verb.CLONE, body, 0.0)
     assert ask(folder, Verb.CLONE, {**body, "settings": {"target": 2.0}}, 0.0)[0] is None
@@ -348,7 +349,10 @@ def test_settings_that_wait_for_a_trial_keep_the_space(tmp_path: Path) -> None:
     given = make(tmp_path / "given", space=FINITE, initial=[{"lr": 0.1}, {"lr": 0.2}], trials=2)
     assert sweeps.drive(given, kill_at=1) == "killed"
     assert len(searched(given)) == 1
-    with pytest.raises(UsageError, match=r"still to take initial\[1\].*lr: 0\.2 is not allowed"):
+    with pytest.raises(
+        UsageError,
+        match=r"these settings still wait for a trial: initial\[1\].*lr: 0\.2 is not allowed",
+    ):
         sweeps.run(given, trials=4, space=FEWER)
     sweeps.run(given, trials=2)
     sweeps.run(given, trials=4, space=FEWER)
@@ -356,7 +360,10 @@ def test_settings_that_wait_for_a_trial_keep_the_space(tmp_path: Path) -> None:
     asked = make(tmp_path / "asked", space=FINITE, trials=2)
     with open_context(Launch(asked, 1, "inline")) as (parts, _warnings):
         parts.ledger.append(parts.history.term, [Suggested({"target": 1.0}, "ada")])
-    with pytest.raises(UsageError, match=r"still to take suggestion 1.*target: 1\.0 is not"):
+    with pytest.raises(
+        UsageError,
+        match=r"these settings still wait for a trial: suggestion 1.*target: 1\.0 is not",
+    ):
         sweeps.run(asked, space=FEWER)
     sweeps.run(asked)
     sweeps.run(asked, trials=3, space=FEWER)

@@ -70,7 +70,7 @@ def test_the_settings_of_a_group_may_stand_below_its_name() -> None:
     with pytest.raises(BadSpace, match="4 is not allowed") as caught:
         initial.check(space, [{"m": {"b": {"c": 4}}}], Source())
     assert caught.value.key == "initial[0].m.b.c"
-    with pytest.raises(BadSpace, match=r"m\.a is there twice"):
+    with pytest.raises(BadSpace, match=r"m\.a is given twice"):
         initial.check(space, [{"m.a": 1, "m": {"a": 1}}], Source())
 
 

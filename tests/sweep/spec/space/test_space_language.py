@@ -465,7 +465,7 @@ for _ in range(40):
         ),
         ({"min": 2, "max": 1}, "x", [2, 1], "2 is more than 1", "write"),
         ({"min": "0", "max": 1.0}, "x.min", "0", "a number", ""),
-        ({"min": 1, "max": 2, "step": 1}, "x.step", "step", "'step' is not a word of W&B's", ""),
+        ({"min": 1, "max": 2, "step": 1}, "x.step", "step", "'step' is not a keyword of W&B", ""),
         (
             {"min": 1, "max": 2, "mu": 1},
             "x.min",
@@ -545,7 +545,7 @@ def test_a_mistake_is_answered_with_its_place_value_and_remedy(
 
 
 def test_one_name_in_a_group_and_with_dots_is_refused() -> None:
-    with pytest.raises(BadSpace, match=r"m\.h is there twice") as caught:
+    with pytest.raises(BadSpace, match=r"m\.h is defined twice") as caught:
         Space.parse({"m.h": {"choice": [1]}, "m": {"h": {"choice": [2]}, "g": {"choice": [1]}}})
     assert caught.value.key == "space.m.h"
 
