@@ -44,6 +44,26 @@ class Corridor:
         return jnp.array(seen, jnp.float32)[:, None]
 
 
+class Screen:
+    """A picture of bytes, the darkest and the brightest, that never changes."""
+
+    action_space = spaces.Discrete(2)
+    limit = 8
+
+    def __init__(self, top: int = 255) -> None:
+        self.observation_space = spaces.Box(0, top, (12, 12, 3), np.uint8)
+        self.top = top
+
+    def reset(self, key: Array) -> tuple[Array, Array]:
+        """Show it."""
+        shown = jnp.zeros((12, 12, 3), jnp.uint8).at[0].set(self.top)
+        return shown, shown
+
+    def step(self, key: Array, state: Array, action: Array) -> tuple[Array, Array, float, bool]:
+        """Show it again."""
+        return state, state, 0.0, False
+
+
 class Points:
     """A point that is pushed to the origin, by forces with bounds of their own in two columns."""
 

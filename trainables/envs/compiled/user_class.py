@@ -17,7 +17,7 @@
 Functions and their arguments are in gymnax's order. They are traced by JAX: pure functions of
 arrays, with all random numbers drawn from `key`. A state is any tree of arrays whose structure,
 shapes and dtypes never change. `terminated` is True for ends of the episode itself only, since the
-time limit is applied outside.
+time limit is applied outside. Pixels of images are divided by their largest bound.
 
 Observation, state and key are stored as the bits of one vector (S,) of uint32.
 """
@@ -33,6 +33,7 @@ from gymnasium import spaces
 from jax import Array, lax, random
 
 from trainables.envs.compiled.contract import StepResult
+from trainables.envs.spaces.images import part_divisor
 from trainables.errors import ConfigError, shorten
 
 #: Dtype → dtype of 32 bits in which its numbers are stored; those of 32 bits are not listed.
@@ -65,6 +66,8 @@ class UserEnvironment:
         self.limit = self._checked_limit()
         self._seen = self._checked_observations()
         self.features = math.prod(self._seen.shape)
+        self._divisor = part_divisor(self._seen)
+        """Largest bound of an image, by which its pixels are divided as elsewhere; else 1."""
         self.choices, self.bounds = self._checked_actions()
         self._structure, self._leaves = self._checked_reset()
         self._check_step()
@@ -99,7 +102,7 @@ class UserEnvironment:
 
     def _packed(self, key: Array, observation: Any, state: Any) -> Array:
         """Return random key, observation and the user's state as one vector (S,) of uint32 bits."""
-        seen = jnp.asarray(observation, jnp.float32)
+        seen = jnp.asarray(observation, jnp.float32) / self._divisor
         leaves = [random.key_data(key), seen, *jax.tree.leaves(state)]
         return jnp.concatenate([_bits(one) for one in leaves])
 

@@ -39,6 +39,14 @@ def test_a_class_is_stepped_as_it_steps_itself() -> None:
     assert 2 <= lengths <= 3
 
 
+@pytest.mark.parametrize("top", [255, 1])
+def test_pixels_of_a_class_are_divided_by_their_largest_bound(top: int) -> None:
+    env = alone(f"{MODULE}:Screen", top=top)
+    for seen in (env.reset(seed=0)[0], env.step(np.int64(0))[0]):
+        assert set(seen[: 12 * 3].tolist()) == {1.0}
+        assert set(seen[12 * 3 :].tolist()) == {0.0}
+
+
 def test_an_episode_of_a_class_is_truncated_at_its_limit() -> None:
     env = alone(f"{MODULE}:Corridor")
     env.reset(seed=0)
