@@ -74,6 +74,15 @@ def _getter(name: str) -> Callable[[Any], Any]:
     return get
 
 
+def _default_device(torch: Any) -> str:
+    """Return the device that was set for new tensors; empty if none was.
+
+    None is not the same as the CPU, which when set takes time in each call of torch.
+    """
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return "" if context is None else str(context.device)
+
+
 def _default_threads() -> int | None:
     """Return the number in the variable OMP_NUM_THREADS; None if there is no number."""
     text = os.environ.get("OMP_NUM_THREADS", "")
@@ -87,6 +96,11 @@ _SWITCHES: Final[Mapping[str, tuple[_Switch, ...]]] = {
             lambda torch: torch.get_default_dtype(),
             lambda torch, kind: torch.set_default_dtype(kind),
             lambda: sys.modules["torch"].float32,
+        ),
+        _Switch(
+            _default_device,
+            lambda torch, device: torch.set_default_device(device or None),
+            str,
         ),
         _Switch(
             lambda torch: (

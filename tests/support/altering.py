@@ -28,6 +28,7 @@ def look() -> dict[str, Any]:
         "path": "left" in sys.path,
         "words": "left" in sys.argv,
         "dtype": str(torch.get_default_dtype()),
+        "device": str(torch.get_default_device()),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "benchmark": torch.backends.cudnn.benchmark,
         "threads": torch.get_num_threads(),
@@ -51,6 +52,7 @@ def alter() -> None:
     sys.path.insert(0, "left")
     sys.argv.append("left")
     torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = True
     torch.set_num_threads(3)
