@@ -73,8 +73,8 @@ class DriverContext:
     def slice_spec(self, opened: Opened) -> SliceSpec:
         """Return the message that tells a worker all about the slice that `opened` begins.
 
-        The replica's folder is created. Results are read from the ledger if ``stop.plateau`` is on
-        another result than the metric.
+        The replica's folder is created. Results are read from the ledger if the past of another
+        result than the metric decides about the replica's end.
         """
         spec, folder = self.spec, self.folder
         trial = self.history.trials[opened.trial]
@@ -113,7 +113,7 @@ class DriverContext:
             trial_s=limits.trial_s,
             log_bytes=limits.trial_log,
             spent=tuple((point.iteration, point.seconds) for point in timed),
-            watched=self._plateau_values(replica),
+            watched=past_values(Criteria.from_spec(spec.stop), replica, spec.metric, self.ledger),
             metric_deadline=self._stop_without_metric_at(replica, opened.goal),
             diverging=tuple(
                 replica.divergence_at([replica.iteration, *(saved.iteration for saved in kept)])
@@ -138,19 +138,31 @@ class DriverContext:
         levels = (goal.until, *self.scheduler.levels)
         return min((at for at in levels if at >= goal.until and at > replica.time), default=None)
 
-    def _plateau_values(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:
-        """Return (iteration, value) of the metric of ``stop.plateau`` so far; a value may be None.
 
-        It is empty without that criterion. If its metric is not that of the sweep, the values are
-        read from the ledger.
-        """
-        plateau = self.spec.stop.plateau
-        if plateau is None:
-            return ()
-        if plateau.metric == self.spec.metric:
-            return tuple((point.iteration, point.value) for point in replica.curve)
-        rows = self.ledger.results(replica.trial, replica.index)
-        return tuple((row.iteration, to_number(row.metrics.get(plateau.metric))) for row in rows)
+def past_values(
+    stop: Criteria, replica: Replica, metric: str, ledger: Ledger
+) -> dict[str, tuple[tuple[int, float | None], ...]]:
+    """Return the values so far of the results whose past decides about a replica's end.
+
+    Those of the sweep's metric come from the history, others from the ledger.
+
+    Args:
+        stop: stopping criteria of the spec.
+        replica: replica that may end.
+        metric: metric of the sweep.
+
+    Returns:
+        Name of a result → pairs of iteration and value (None if it was not reported), oldest first.
+    """
+    names = stop.watched
+    rows = ledger.results(replica.trial, replica.index) if names - {metric} else ()
+    past = {
+        name: tuple((row.iteration, to_number(row.metrics.get(name))) for row in rows)
+        for name in names - {metric}
+    }
+    if metric in names:
+        past[metric] = tuple((point.iteration, point.value) for point in replica.curve)
+    return past
 
 
 def _absolute(path: Path) -> str:

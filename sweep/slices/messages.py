@@ -9,7 +9,7 @@ from sweep.core.pickled import PickledTrainable
 from sweep.history.curve import Divergence
 from sweep.history.events import End, Goal, ParentCheckpoint, Row, Saved
 from sweep.slices.retention import Retention
-from sweep.slices.stopping import Bounds, Criteria, Flatness
+from sweep.slices.stopping import Bounds, Criteria, Flatness, Streaks
 from trainables.checkpoint.signing import Trust
 
 
@@ -69,9 +69,9 @@ class SliceSpec:
     """Seconds of training after which the trial ends; None for no limit."""
     spent: tuple[tuple[int, float], ...] = ()
     """Pairs of an iteration's number and its duration in seconds, if `trial_s` is set."""
-    watched: tuple[tuple[int, float | None], ...] = ()
-    """Pairs of an iteration's number and the value of the plateau's metric (None if missing),
-    oldest first; empty without a plateau."""
+    watched: Mapping[str, tuple[tuple[int, float | None], ...]] = field(default_factory=dict)
+    """Name of a result in `Criteria.watched` → pairs of an iteration's number and its value (None
+    if missing), oldest first."""
     diverging: tuple[tuple[int, Divergence], ...] = ()
     """Pairs of the iteration of a checkpoint to continue from and the count of NaN of the metric up
     to there."""
@@ -113,14 +113,17 @@ class SliceSpec:
     def bounds(self, source: int) -> Bounds:
         """Return the conditions that end a slice which starts after iteration `source`.
 
-        Those over the trial's whole past (plateau, training time, divergence) include its results
-        up to `source`; later ones will be computed again.
+        Those over the trial's whole past (plateau, consecutive results, training time, divergence)
+        include its results up to `source`; later ones will be computed again.
         """
-        plateau = self.stop.plateau
-        flatness = None if plateau is None else Flatness(plateau)
-        for iteration, value in self.watched if flatness else ():
-            if flatness and iteration <= source:
-                flatness.add(value)
+        flatness = None
+        if self.stop.plateau is not None:
+            flatness = Flatness(self.stop.plateau)
+            for iteration, value in self.watched[self.stop.plateau.metric]:
+                if iteration <= source:
+                    flatness.add(value)
+        streaks = Streaks(self.stop)
+        streaks.add_past(self.watched, source)
         left = None
         if self.trial_s is not None:
             left = self.trial_s - stats.total(s for at, s in self.spent if at <= source)
@@ -129,7 +132,7 @@ class SliceSpec:
             self.metric,
             self.goal,
             self.time_attr,
-            self.stop,
+            streaks,
             self.ends_if_not_finite,
             left,
             flatness,

@@ -28,7 +28,7 @@ from sweep.slices.checkpoints import DiskRefuses, Saving
 from sweep.slices.journal import Journal
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.process_state import ProcessState
-from sweep.slices.stopping import FINAL, Bounds, met_criterion
+from sweep.slices.stopping import FINAL, Bounds
 from sweep.slices.store import Store
 from trainables.checkpoint import disk
 from trainables.checkpoint.remote import RemoteError
@@ -170,9 +170,7 @@ class Stretch:
 
         It is empty if the trial continues, or only the trainable itself said that it is done.
         """
-        if end is End.DONE and self.rows:
-            return self.bounds.end_reason or met_criterion(self.rows[-1].metrics, self.spec.stop)
-        return self.bounds.end_reason if end in FINAL else ""
+        return self.bounds.end_reason if end in FINAL and self.rows else ""
 
     def failed(self, error: BaseException) -> SliceOutcome:
         """Return the outcome of a slice that raised `error`: crashed, lost or unsaved.

@@ -1,7 +1,7 @@
 """Ends of a slice that follow from its results: a stopping criterion, a limit or its goal."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,28 +43,79 @@ class Criteria:
     """Name of a result → value; the trial ends once the result is at most that."""
     plateau: Plateau | None = None
     """Plateau that ends the trial; None without one."""
+    consecutive: Mapping[str, int] = field(default_factory=dict)
+    """Name of a result → number of consecutive values that must meet its bound; 1 if missing."""
 
     @classmethod
     def from_spec(cls, stop: "Stop") -> "Criteria":
         """Return the criteria of a spec's section as plain data, since workers import no specs."""
         plateau = None if stop.plateau is None else Plateau(**stop.plateau.model_dump())
-        return cls(dict(stop), stop.at_most, plateau)
+        return cls(dict(stop), stop.at_most, plateau, stop.consecutive)
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """Names of the results whose past values decide, too: of the plateau and `consecutive`."""
+        plateau = () if self.plateau is None else (self.plateau.metric,)
+        return frozenset((*plateau, *self.consecutive))
 
 
-def met_criterion(metrics: Metrics, stop: Criteria) -> str:
-    """Return the first criterion that a result meets, such as ``loss is 0.05, at most 0.1``.
+@dataclass
+class Streaks:
+    """Numbers of consecutive values that met the bounds of `Criteria.consecutive` so far."""
 
-    Lower bounds come first; the plateau is not looked at. Returns an empty text if it meets none.
-    """
-    for key, at in stop.at_least.items():
-        value = to_number(metrics.get(key))
-        if value is not None and value >= at:
-            return f"{key} is {value:g}, at least {at:g}"
-    for key, at in stop.at_most.items():
-        value = to_number(metrics.get(key))
-        if value is not None and value <= at:
-            return f"{key} is {value:g}, at most {at:g}"
-    return ""
+    stop: Criteria
+    """Stopping criteria of the spec."""
+    at_least: dict[str, int] = field(default_factory=dict)
+    """Name of a result → number of its newest values in a row that were at least the bound."""
+    at_most: dict[str, int] = field(default_factory=dict)
+    """Name of a result → number of its newest values in a row that were at most the bound."""
+
+    def add(self, key: str, value: float | None) -> None:
+        """Add the next value of a result; one that is None or NaN was not measured and is skipped."""
+        if value is None or math.isnan(value):
+            return
+        if key in self.stop.at_least:
+            meets = value >= self.stop.at_least[key]
+            self.at_least[key] = self.at_least.get(key, 0) + 1 if meets else 0
+        if key in self.stop.at_most:
+            meets = value <= self.stop.at_most[key]
+            self.at_most[key] = self.at_most.get(key, 0) + 1 if meets else 0
+
+    def add_past(self, past: Mapping[str, Sequence[tuple[int, float | None]]], source: int) -> None:
+        """Add the values of iterations up to `source`.
+
+        Args:
+            past: name of a result → pairs of iteration and value, oldest first.
+        """
+        for key in self.stop.consecutive:
+            for iteration, value in past.get(key, ()):
+                if iteration <= source:
+                    self.add(key, value)
+
+    def met_criterion(self, metrics: Metrics) -> str:
+        """Return the first criterion that the newest result meets.
+
+        An example is ``loss is 0.05, at most 0.1``. Lower bounds come first; the plateau is not
+        looked at. The values of `consecutive` results must have been added before. Returns an
+        empty text if the result meets none.
+        """
+        for side, bounds, streaks in (
+            ("least", self.stop.at_least, self.at_least),
+            ("most", self.stop.at_most, self.at_most),
+        ):
+            for key, bound in bounds.items():
+                value = to_number(metrics.get(key))
+                if value is None or not (value >= bound if side == "least" else value <= bound):
+                    continue
+                needed = self.stop.consecutive.get(key, 1)
+                if needed == 1:
+                    return f"{key} is {value:g}, at {side} {bound:g}"
+                if streaks.get(key, 0) >= needed:
+                    return (
+                        f"{key} is {value:g}, and was at {side} {bound:g} in {needed} consecutive "
+                        f"results"
+                    )
+        return ""
 
 
 @dataclass
@@ -104,7 +155,8 @@ class Flatness:
 class Bounds:
     """Conditions that end a slice: its goal, a stopping criterion, or a limit of its trial.
 
-    A plateau, the training time and divergence are counted over the trial's whole past.
+    A plateau, consecutive results, the training time and divergence are counted over the trial's
+    whole past.
     """
 
     metric: str
@@ -113,8 +165,8 @@ class Bounds:
     """Point up to which the slice trains."""
     time_attr: str
     """Name of the result in whose values goals are counted."""
-    stop: Criteria
-    """Stopping criteria of the spec."""
+    streaks: Streaks
+    """Stopping criteria of the spec, with the state of those that need consecutive results."""
     ends_if_not_finite: bool
     """True if a metric that is NaN or infinite ends the trial."""
     seconds_left: float | None
@@ -133,7 +185,7 @@ class Bounds:
     can_rest: bool = field(default=False, init=False)
     """True since the first result at or past the goal at which the trial can be compared."""
     end_reason: str = field(default="", init=False)
-    """Text about the limit, the plateau or the value that is not finite which ended the slice;
+    """Text about the limit, the criterion or the value that is not finite which ended the slice;
     empty before, and for other ends."""
 
     def find_end(self, metrics: Metrics, iteration: int) -> End | None:
@@ -146,6 +198,8 @@ class Bounds:
         value = to_number(metrics.get(self.metric))
         self.divergence.add(value)
         self.has_metric |= value is not None
+        for key in self.streaks.stop.consecutive:
+            self.streaks.add(key, to_number(metrics.get(key)))
         if self.ends_if_not_finite and value is not None and not math.isfinite(value):
             self.end_reason = f"{self.metric} is {value} at iteration {iteration}"
             return End.DIVERGED
@@ -168,7 +222,8 @@ class Bounds:
         `time_attr`, or it is not finite.
         """
         goal = self.goal
-        if metrics.get("done") is True or met_criterion(metrics, self.stop):
+        self.end_reason = self.streaks.met_criterion(metrics)
+        if self.end_reason or metrics.get("done") is True:
             return End.DONE
         if goal.until is None:
             return None

@@ -4,6 +4,7 @@ stop: {timesteps_total: 100000}                     reached or passed
 stop: {loss: 0.1}                                   fallen so far, if `loss` is minimised
 stop: {loss: {"<=": 0.1}}                           fallen so far
 stop: {entropy: {"<=": 0.01, ">=": 5}}              left that range, on either side
+stop: {score: {">=": 500, consecutive: 3}}          so much in three consecutive results
 stop: {plateau: {patience: 20, min_delta: 1.0}}     no improvement for so many results
 """
 
@@ -31,7 +32,9 @@ from trainables.core.settings import Settings
 PLATEAU = "plateau"
 #: Results that only grow, so that a criterion on them shows a trial's progress.
 COUNTERS = ("training_iteration", "timesteps_total", "episodes_total", "time_total_s")
-_ALLOWED = 'a valid number, {"<=": number} or {">=": number}'
+#: Key of the number of consecutive results that must meet a criterion.
+CONSECUTIVE = "consecutive"
+_ALLOWED = 'a valid number, {"<=": number} or {">=": number}, with consecutive: N in them or not'
 
 
 class Plateau(Settings):
@@ -58,6 +61,7 @@ class Stop(dict[str, int | float]):
         reached: result → least value that ends the trial.
         at_most: result → greatest value that ends the trial.
         plateau: plateau that ends the trial, or None for none.
+        consecutive: result → number of its consecutive values that must meet its bound, if not 1.
         minimized: results for which a bare number means an upper bound.
     """
 
@@ -66,18 +70,25 @@ class Stop(dict[str, int | float]):
         reached: Mapping[str, int | float] | None = None,
         at_most: Mapping[str, int | float] | None = None,
         plateau: Plateau | None = None,
+        consecutive: Mapping[str, int] | None = None,
         minimized: Collection[str] = (),
     ) -> None:
         super().__init__(reached or {})
         self.at_most = dict(at_most or {})
         """Result → value; a trial ends once the result is at most that."""
         self.plateau = plateau
+        self.consecutive = dict(consecutive or {})
+        """Result → number of consecutive values that must meet its bound; 1 if it is missing."""
         self._minimized = frozenset(minimized)
         """Results for which a bare number means an upper bound."""
 
     def __eq__(self, other: object) -> bool:
-        own = (self.at_most, self.plateau)
-        same = not isinstance(other, Stop) or own == (other.at_most, other.plateau)
+        own = (self.at_most, self.plateau, self.consecutive)
+        same = not isinstance(other, Stop) or own == (
+            other.at_most,
+            other.plateau,
+            other.consecutive,
+        )
         return same and super().__eq__(other)
 
     __hash__ = None
@@ -98,13 +109,17 @@ class Stop(dict[str, int | float]):
     def to_spec(self) -> dict[str, Any]:
         """Return the criteria as a spec writes them.
 
-        Result → number or ``{"<=": number, ">=": number}``, and ``plateau`` → its settings.
+        Result → number or ``{"<=": number, ">=": number, "consecutive": integer}``, and ``plateau``
+        → its settings.
         """
         raw: dict[str, Any] = {
             key: {">=": value} if key in self._minimized else value for key, value in self.items()
         }
         for key, value in self.at_most.items():
             raw[key] = {"<=": value, **({">=": self[key]} if key in self else {})}
+        for key, needed in self.consecutive.items():
+            bounds = raw[key] if isinstance(raw[key], dict) else {">=": raw[key]}
+            raw[key] = {**bounds, CONSECUTIVE: needed}
         if self.plateau is not None:
             raw[PLATEAU] = self.plateau.model_dump()
         return raw
@@ -124,6 +139,7 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
     source, gathering, minimized = source_of(info.context), Gathering(), _minimized(info.data)
     at_least: dict[str, int | float] = {}
     at_most: dict[str, int | float] = {}
+    consecutive: dict[str, int] = {}
     plateau = None
     for key, value in raw.items():
         with gathering.collect():
@@ -139,8 +155,10 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
                 at_least[key] = bounds[">="]
             if "<=" in bounds:
                 at_most[key] = bounds["<="]
+            if bounds.get(CONSECUTIVE, 1) > 1:
+                consecutive[key] = bounds[CONSECUTIVE]
     gathering.check()
-    return Stop(at_least, at_most, plateau, minimized)
+    return Stop(at_least, at_most, plateau, consecutive, minimized)
 
 
 def _minimized(entry: Mapping[str, Any]) -> set[str]:
@@ -178,13 +196,22 @@ def _check_key(key: str, source: Source) -> None:
 def _check_bounds(key: str, value: Any, bounds: Mapping[Any, Any], source: Source) -> None:
     """Raise BadConfig if the bounds of a result (``<=`` or ``>=`` → number) are not valid.
 
-    Both together must leave a range between them: ``<=`` below ``>=``. `key` is the result's name,
-    and `value` its entry as written.
+    Both together must leave a range between them: ``<=`` below ``>=``. They may have the key
+    ``consecutive`` beside them, but not for a counter, which never falls. `key` is the result's
+    name, and `value` its entry as written.
     """
-    if not bounds or set(bounds) - {"<=", ">="} or not all(map(_is_number, bounds.values())):
+    numbers = {name: number for name, number in bounds.items() if name != CONSECUTIVE}
+    if not numbers or set(numbers) - {"<=", ">="} or not all(map(_is_number, numbers.values())):
         hint = "a number is written without quotes" if isinstance(value, str) else ""
         raise source.refuse(("stop", key), value, _ALLOWED, hint)
-    if len(bounds) == 2 and bounds["<="] >= bounds[">="]:
+    needed = bounds.get(CONSECUTIVE, 1)
+    if not isinstance(needed, int) or isinstance(needed, bool) or needed < 1:
+        raise source.refuse(("stop", key, CONSECUTIVE), needed, "an integer, at least 1")
+    if needed > 1 and key in COUNTERS:
+        problem = f"{key} never falls, so its first value at the bound decides"
+        hint = f"remove {CONSECUTIVE}"
+        raise source.refuse(("stop", key, CONSECUTIVE), needed, hint=hint, problem=problem)
+    if len(numbers) == 2 and bounds["<="] >= bounds[">="]:
         low, high = bounds["<="], bounds[">="]
         problem = f"every value is at most {low} or at least {high}"
         raise source.refuse(("stop", key), value, '"<=" below ">="', problem=problem)
@@ -205,7 +232,11 @@ class _Written:
         plateau = handler.resolve_ref_schema(handler(Plateau.__pydantic_core_schema__))
         needed = [key for key in plateau["required"] if key not in ("metric", "mode")]
         number = {"type": "number"}
-        bounds = {**mapping({"<=": number, ">=": number}), "minProperties": 1}
+        sides = {"<=": number, ">=": number}
+        bounds = {
+            **mapping({**sides, CONSECUTIVE: {"type": "integer", "minimum": 1}}),
+            "anyOf": [{"required": [side]} for side in sides],
+        }
         return {
             "type": "object",
             "properties": {PLATEAU: {"anyOf": [number, {**plateau, "required": needed}]}},

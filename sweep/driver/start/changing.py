@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sweep.core.errors import BadConfig, UnknownName, UsageError
+from sweep.driver.context import past_values
 from sweep.driver.start.creation import samples
 from sweep.driver.start.creation.resolving import Resolved
 from sweep.history.events import Moved, Status, StopChanged
@@ -18,7 +19,7 @@ from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.ledger.ledger import Ledger
 from sweep.schedulers._shared.brackets import Brackets
-from sweep.slices.stopping import Criteria, met_criterion
+from sweep.slices.stopping import Criteria, Streaks
 from sweep.spec import SweepSpec
 from sweep.spec.space import Space
 from sweep.spec.space.domains import are_equal
@@ -109,6 +110,7 @@ def with_later_stop(ledger: Ledger, spec: SweepSpec, changes: Mapping[str, Any])
         )
         earlier = stop.get(key, 0) < spec.stop.get(key, 0)
         earlier = earlier or stop.at_most.get(key, 0) > spec.stop.at_most.get(key, 0)
+        earlier = earlier or stop.consecutive.get(key, 1) < spec.stop.consecutive.get(key, 1)
         if earlier or not same:
             problem = (
                 f"{shorten(value)} is not later than the present end, {written[key]}, and "
@@ -148,17 +150,23 @@ def stop_change(history: History, spec: SweepSpec, resolved: Resolved) -> StopCh
 
 
 def continuing_moves(
-    history: History, old: SweepSpec, new: SweepSpec, change: StopChanged
+    ledger: Ledger, history: History, old: SweepSpec, new: SweepSpec, change: StopChanged
 ) -> Iterator[Moved]:
     """Yield the moves to PAUSED of completed replicas that may continue under the changed criteria.
+
+    `ledger` has the results of `history`, and `old` and `new` are the specs before and after the
+    change.
 
     A replica stays ended if it has no checkpoint to continue from, ended for another reason, a user
     holds its trial, or a seed of its trial failed or was pruned.
     """
     before, after = Criteria.from_spec(old.stop), Criteria.from_spec(new.stop)
     for replica in history.replicas(Status.COMPLETED):
-        ended = _met_end(replica, before, replica.goal.top)
-        if not ended or _met_end(replica, after, change.top) or not replica.checkpoints:
+        was, now = (
+            _streaks(ledger, replica, criteria, old.metric) for criteria in (before, after)
+        )
+        ended = _met_end(replica, was, replica.goal.top)
+        if not ended or _met_end(replica, now, change.top) or not replica.checkpoints:
             continue
         trial = history.trials[replica.trial]
         if replica.last_metrics.get("done") is True or trial.hold:
@@ -169,12 +177,22 @@ def continuing_moves(
         yield Moved(replica.trial, Status.PAUSED, why, replica.index)
 
 
-def _met_end(replica: Replica, criteria: Criteria, top: float | None) -> str:
+def _streaks(ledger: Ledger, replica: Replica, criteria: Criteria, metric: str) -> Streaks:
+    """Return the criteria with the state that a replica's results have brought them to.
+
+    `metric` is that of the sweep.
+    """
+    streaks = Streaks(criteria)
+    streaks.add_past(past_values(criteria, replica, metric, ledger), replica.iteration)
+    return streaks
+
+
+def _met_end(replica: Replica, streaks: Streaks, top: float | None) -> str:
     """Return words for the criterion, or for the end `top`, that a replica's newest result meets.
 
     It is empty if the result meets none. `top` is in units of `time_attr`.
     """
-    met = met_criterion(replica.last_metrics, criteria)
+    met = streaks.met_criterion(replica.last_metrics)
     if not met and top is not None and replica.time >= top:
         return f"{replica.objective.time_attr} is {replica.time:g}, at least {top:g}"
     return met

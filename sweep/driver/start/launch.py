@@ -263,7 +263,7 @@ def open_context(
         if source is not None and given and not pickled.is_usable(kept, source):
             kept = pickled.write(launch.folder.trainable, given, ledger.sweep_id)
         history = reading.history(ledger, resolved.objective)
-        events = _spec_changes(history, before, spec, resolved, launch.say)
+        events = _spec_changes(ledger, history, before, spec, resolved, launch.say)
         if source not in (None, known["source"]):
             events.append(TrainableReplaced(source))
         if launch.allows_other_kernel and not history.other_kernel:
@@ -466,6 +466,7 @@ def _take_over(
 
 
 def _spec_changes(
+    ledger: Ledger,
     history: History,
     before: SweepSpec,
     spec: SweepSpec,
@@ -474,8 +475,8 @@ def _spec_changes(
 ) -> list[SpecChange]:
     """Return the events by which the spec `before` becomes `spec`.
 
-    `say` is called with messages about trials that continue. Raises UsageError if the history does
-    not allow the new space or stopping criteria.
+    `ledger` has the results of `history`, and `say` is called with messages about trials that
+    continue. Raises UsageError if the history does not allow the new space or stopping criteria.
     """
     events: list[SpecChange] = []
     if spec.space is not before.space:
@@ -486,7 +487,7 @@ def _spec_changes(
         events.append(MetricChanged(spec.metric))
     if spec.stop is not before.stop:
         change = changing.stop_change(history, spec, resolved)
-        moves = list(changing.continuing_moves(history, before, spec, change))
+        moves = list(changing.continuing_moves(ledger, history, before, spec, change))
         several = len({moved.trial for moved in moves})
         say(f"--stop: {formatting.plural(several, 'ended trial')} can continue")
         for text in changing.schedule_note(history, resolved, before, spec):

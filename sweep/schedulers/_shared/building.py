@@ -23,7 +23,8 @@ def build(
 
     Raises:
         UsageError: there is no such scheduler, its options are not valid, it has no rungs for a
-            plan of seeds, or its class does not define `pauses`.
+            plan of seeds, its class does not define `pauses`, or its `time_attr` has a stopping
+            criterion with `consecutive`.
     """
     cls = schedulers.find(spec.scheduler.name, paths)
     if spec.has_seed_plan and not cls.adds_seeds:
@@ -38,6 +39,14 @@ def build(
             f"scheduler: '{spec.scheduler.name}' does not define pauses; set pauses = True "
             "in its class if its trials wait while others run, else pauses = False"
         )
+    needed = spec.stop.consecutive.get(scheduler.time_attr)
+    if needed is not None:
+        problem = (
+            f"{scheduler.time_attr} is scheduler.time_attr and never falls, so its first value at "
+            "the bound decides"
+        )
+        key = f"stop.{scheduler.time_attr}.consecutive"
+        raise BadConfig(key, needed, hint="remove it", problem=problem)
     return scheduler
 
 

@@ -9,7 +9,7 @@ import pytest
 from sweep import spec as specs
 from sweep.core.errors import UsageError
 from sweep.history.events import Status
-from sweep.slices.stopping import Criteria, Flatness
+from sweep.slices.stopping import Criteria, Flatness, Streaks
 from sweep.spec.stopping import Plateau, Stop
 from sweep.testing import CurvePoint, simulate
 from tests.support import sweeps
@@ -126,6 +126,66 @@ def test_how_long_a_curve_may_be_flat(
     assert ended[:1] == ([] if end is None else [end])
 
 
+def streak(values: list[float | None], criterion: dict[str, Any], **changes: Any) -> Any:
+    """The trial of a simulated sweep with these values of its metric; it may run for longer."""
+
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        value = values[at.iteration - 1] if at.iteration <= len(values) else -9.0
+        return {} if value is None else {"score": value}
+
+    stop = {"score": criterion, "training_iteration": 20}
+    (trial,) = simulate({"scheduler": "fifo", "stop": stop, **changes}, curve).history.trials
+    return trial
+
+
+@pytest.mark.parametrize("limits", [{}, {"slice_s": 1e-9}])
+@pytest.mark.parametrize(
+    ("values", "criterion", "end"),
+    [
+        ([5, 5, 5, 5], {">=": 5, "consecutive": 3}, 3),
+        ([5, 5, 4, 5, 6, 7], {">=": 5, "consecutive": 3}, 6),
+        ([5, None, math.nan, 5, None, 5], {">=": 5, "consecutive": 3}, 6),
+        ([1, 9, 2, 9, 1, 2], {"<=": 2, "consecutive": 2}, 6),
+        ([1, 9, 1, 9, 9], {"<=": 2, ">=": 8, "consecutive": 2}, 5),
+        ([5, 4, 5, 4], {">=": 5, "consecutive": 2}, 20),
+    ],
+)
+def test_a_bound_that_consecutive_results_must_meet_ends_a_trial_after_so_many(
+    limits: dict[str, Any], values: list[float | None], criterion: dict[str, Any], end: int
+) -> None:
+    """Slices of one iteration each show that the count continues from slice to slice."""
+    trial = streak(values, criterion, limits=limits)
+    assert (trial.status, trial.iteration) == (Status.COMPLETED, end)
+    if end < 20:
+        assert f"in {criterion['consecutive']} consecutive results" in trial.reason
+
+
+def test_consecutive_results_may_be_of_another_result_than_the_metric(tmp_path: Path) -> None:
+    """The distance to the target halves at each step: the loss is 1, 1/4 and 1/16."""
+    stop = {"loss": {"<=": 1.0, "consecutive": 3}, "training_iteration": 50}
+    changes = {**QUADRATIC, "metric": "training_iteration", "mode": "max"}
+    for limits in ({}, {"slice_s": 1e-9}):
+        trial = one_trial(tmp_path / str(len(limits)), stop, limits=limits, **changes)
+        assert trial.iteration == 3
+
+
+def test_a_count_of_consecutive_results_forgets_those_after_the_checkpoint() -> None:
+    """Results after the checkpoint that a slice continues from are computed again."""
+    stop = Criteria.from_spec(Stop({"score": 5}, consecutive={"score": 3}))
+    streaks = Streaks(stop)
+    streaks.add_past({"score": [(1, 5.0), (2, 5.0), (3, 5.0)]}, source=1)
+    streaks.add("score", 5.0)
+    assert not streaks.met_criterion({"score": 5.0})
+    streaks.add("score", 5.0)
+    assert streaks.met_criterion({"score": 5.0})
+
+
+def test_a_scheduler_that_counts_in_a_result_refuses_consecutive_values_of_it() -> None:
+    scheduler = {"name": "asha", "time_attr": "score", "grace_period": 1}
+    with pytest.raises(UsageError, match=r"stop.score.consecutive: score is scheduler.time_attr"):
+        streak([1.0], {">=": 5, "consecutive": 2}, scheduler=scheduler)
+
+
 DIVERGES = {"trainable": "tests.support.mishaps:Diverges", "metric": "value", "mode": "max"}
 
 
@@ -188,6 +248,10 @@ def test_a_sweep_whose_trials_nothing_ends_warns_before_it_begins(
         ("{plateau: 3.5, loss: x}", "stop.loss: 'x' is not allowed"),
         ("{plateau.patience: 3}", "set it as a whole"),
         ("{1: 2}", "the key 1 is not text"),
+        ("{loss: {consecutive: 3}}", "stop.loss: {'consecutive': 3} is not allowed"),
+        ("{loss: {'>=': 1, consecutive: 0}}", "stop.loss.consecutive: 0 is not allowed"),
+        ("{loss: {'>=': 1, consecutive: 2.0}}", "stop.loss.consecutive: 2.0 is not allowed"),
+        ("{timesteps_total: {'>=': 9, consecutive: 2}}", "timesteps_total never falls"),
         ("{a//b: 2}", "expected a path into the results"),
     ],
 )
@@ -212,10 +276,16 @@ trainable: ppo
 metric: score
 mode: max
 space: {lr: 0.1}
-stop: {loss: {"<=": 0.5, ">=": 2}, steps: 100, plateau: {patience: 3}}
+stop:
+  loss: {"<=": 0.5, ">=": 2}
+  steps: 100
+  return: {">=": 7, consecutive: 3}
+  plateau: {patience: 3}
 """
     spec = specs.parse(text, "spec.yaml")
     again = specs.from_json(specs.canonical_json(spec))
-    assert again.stop == spec.stop == {"loss": 2, "steps": 100}
+    assert again.stop == spec.stop == {"loss": 2, "steps": 100, "return": 7}
+    assert again.stop.consecutive == {"return": 3}
+    assert again != specs.parse(text.replace("consecutive: 3", "consecutive: 2"), "spec.yaml")
     assert (again.stop.at_most, again.stop.plateau) == ({"loss": 0.5}, spec.stop.plateau)
     assert again != specs.parse(text.replace("0.5", "0.6"), "spec.yaml")
