@@ -45,10 +45,16 @@ class Rungs:
 
     def rank(self, history: History) -> None:
         """Add the present best trials of each step."""
+        more_seeds = dict.fromkeys(self._steps, False)
+        for before, after in itertools.pairwise(self._steps):
+            more_seeds[before] = before[1] != after[1]
         for level, seeds in self._steps:
             trials = (_with_seeds(trial, seeds) for trial in history.trials)
             arrived = [one for one in trials if one is not None and _is_compared(one, level)]
-            best = ranked_at(arrived, level)[: len(arrived) // self._factor]
+            ranked = ranked_at(arrived, level)
+            best = ranked[: len(arrived) // self._factor]
+            if best and more_seeds[level, seeds]:  # equals are sorted by their curves
+                best = [pair for pair in ranked if pair[1] == best[-1][1] or pair in best]
             self._first[level, seeds].update(trial.number for trial, _ in best)
         for (level, seeds), (following, _) in itertools.pairwise(self._steps):
             waiting = (t for t in history.trials if t.goal.until == level < following)

@@ -256,9 +256,23 @@ class Replica:
 
         It is None if there is no number, if one is infinite, or if the metric diverged.
         """
+        return self.curve_mean_at()
+
+    def curve_mean_at(self, level: float = math.inf) -> float | None:
+        """Return the weighted mean of the metric up to `level`: the i-th number counts i times.
+
+        `level` is a value of `time_attr`; by default the whole curve counts. Returns None if there
+        is no number, if one is infinite, or if the metric diverged. Raises ValueError if the
+        history has no curves and `level` is not past the newest result.
+        """
         if self.sums is not None:
+            self._check_past(level)
             return self.sums.curve_mean
-        values = [point.value or 0.0 for point in self.curve if is_known(point.value)]
+        values = [
+            point.value or 0.0
+            for point in self.curve
+            if is_known(point.value) and point.time <= level
+        ]
         if self.has_diverged or not all(map(math.isfinite, values)):
             return None
         count = len(values)

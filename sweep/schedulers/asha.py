@@ -263,7 +263,7 @@ class Scheduler(PerTrialStopping):
             fronts = seeding.front_rung(history, None if single else step, step.level)
             there = (history.trials[number] for number in fronts.numbers)
             return fronts, (trial for trial in there if waiting(trial))
-        ranking = Rung(history, step.level) if single else seeding.Members(history, step)
+        ranking = Rung(history, step.level) if single else seeding.Members(history, step, following)
         return ranking, (history.trials[entry[-1]] for entry in history.order(waiting))
 
     def _finishing(self, history: History) -> Iterator[Resume]:

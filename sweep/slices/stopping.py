@@ -71,7 +71,7 @@ class Streaks:
     """Name of a result → number of its newest values in a row that were at most the bound."""
 
     def add(self, key: str, value: float | None) -> None:
-        """Add the next value of a result; one that is None or NaN was not measured and is skipped."""
+        """Add the next value of a result; None and NaN, which are no measurement, are skipped."""
         if value is None or math.isnan(value):
             return
         if key in self.stop.at_least:

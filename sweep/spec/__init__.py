@@ -212,8 +212,8 @@ class SweepSpec(Settings):
         default_factory=Stop,
         description="Result → value. A trial ends when the result is at least the value. It ends "
         'at or below the value if that is written {"<=": value}, or if the result is a metric or '
-        'objective to be minimized. {">=": value, consecutive: 3} ends it only when three '
-        "consecutive results meet the criterion. plateau: {patience: 20} ends a trial whose metric no longer "
+        'objective to be minimized. {">=": value, consecutive: 3} ends it when three consecutive '
+        "results meet the criterion. plateau: {patience: 20} ends a trial whose metric no longer "
         "improves; its other keys are min_delta, grace, metric and mode.",
     )
     budget: Budget = Field(

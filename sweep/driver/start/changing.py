@@ -162,9 +162,7 @@ def continuing_moves(
     """
     before, after = Criteria.from_spec(old.stop), Criteria.from_spec(new.stop)
     for replica in history.replicas(Status.COMPLETED):
-        was, now = (
-            _streaks(ledger, replica, criteria, old.metric) for criteria in (before, after)
-        )
+        was, now = (_streaks(ledger, replica, criteria, old.metric) for criteria in (before, after))
         ended = _met_end(replica, was, replica.goal.top)
         if not ended or _met_end(replica, now, change.top) or not replica.checkpoints:
             continue

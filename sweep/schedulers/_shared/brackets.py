@@ -36,7 +36,6 @@ from sweep.history.order import Summary
 from sweep.history.trial import Trial
 from sweep.schedulers import AddSeed, NewTrial, Plan, Resume, SchedulerContext, Stop
 from sweep.schedulers._shared import seeding
-from sweep.schedulers._shared.front_rungs import compared_at
 from sweep.schedulers._shared.rungs import (
     RungOptions,
     estimate_remaining_training,
@@ -316,9 +315,7 @@ class Brackets(schedulers.Scheduler):
                 for t in alive
                 if seeding.is_comparable(t, step) and not _was_stopped_before(t, next_step)
             ]
-            ranking = compared_at(
-                [seeding.first_seeds(t, step.seeds) or t for t in there], step.level
-            )
+            ranking = seeding.compared_at(there, step, next_step)
             alive = []
             for place in range(1, len(ranking) + 1):
                 trial = trials[ranking[place - 1][0].number]

@@ -10,7 +10,7 @@ from pydantic import Field
 from sweep.core.errors import BadConfig
 from sweep.history.events import Evidence, Status
 from sweep.history.history import History
-from sweep.history.order import level_key
+from sweep.history.order import Key, level_key
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import SchedulerContext
 from trainables.core.settings import Settings
@@ -215,10 +215,12 @@ class Rung(Described):
     The order is updated incrementally, so looking up one rank does not touch the other trials.
     """
 
-    def __init__(self, history: History, level: float) -> None:
+    def __init__(self, history: History, level: float, key: Key | None = None) -> None:
+        """`key` sorts the trials; by default they are sorted by their scores at `level`."""
         self._trials = history.trials
         self._level = level
-        self._entries = history.order(level_key(level))
+        self._key = key or level_key(level)
+        self._entries = history.order(self._key)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -233,12 +235,14 @@ class Rung(Described):
 
     def place(self, trial: Trial) -> int:
         """Return the rank, from 1, of a trial that reached the level."""
-        score = self._compared(trial).score_at(self._level)
-        return bisect_left(self._entries, rank_key(trial, score)) + 1
+        entry = self._key(trial)
+        if entry is None:  # it has no score
+            entry = rank_key(trial, self._compared(trial).score_at(self._level))
+        return bisect_left(self._entries, entry) + 1
 
     def equal_places(self, place: int) -> Sequence[int]:
         """Return the ranks behind `place` (from 1) whose trials have the same score."""
-        missing, cost, _ = self._entries[place - 1]
+        missing, cost, *_ = self._entries[place - 1]
         if missing:  # missing scores are equal, NaN are not
             _, score = self[place - 1]
             return [n + 1 for n in range(place, len(self)) if self[n][1] == score]

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
+from sweep.core import stats
 from sweep.core.errors import BadConfig
 from sweep.history.events import FINISHED, Evidence, Goal, Status
 from sweep.history.fronts import Compared, CompareKey, compare
@@ -24,8 +25,9 @@ from sweep.history.order import Entry, Key, level_key
 from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import AddSeed, NewTrial, Resume, Stop
 from sweep.schedulers import Plan as ToDo
+from sweep.schedulers._shared import front_rungs
 from sweep.schedulers._shared.front_rungs import FrontRung, values_at_level
-from sweep.schedulers._shared.rungs import Rung
+from sweep.schedulers._shared.rungs import Described, Listed, Rung
 from sweep.spec.sections import AUTO, Seeds, written_seeds
 
 #: Numbers of seeds at the top rung for ``auto``, after the first seed. Further seeds below the top
@@ -124,11 +126,12 @@ def remaining_seed_training(
 
 
 @cache
-def step_key(step: Step) -> Key:
+def step_key(step: Step, by_curves: bool = False) -> Key:
     """Return a key that sorts the trials at a step by the score of the step's seeds, best first.
 
     COMPLETED trials with these seeds are among them even if they ended before the step's level;
-    trials that ended without the metric are not.
+    trials that ended without the metric are not. If `by_curves`, trials with the same score are
+    sorted by the means of their curves, as many have the highest possible score.
     """
     there = level_key(step.level)
 
@@ -136,10 +139,44 @@ def step_key(step: Step) -> Key:
         if (its := first_seeds(trial, step.seeds)) is None:
             return None
         if its.status is Status.COMPLETED:
-            return rank_key(its, its.score_at(step.level)) if its.is_known else None
-        return there(its)
+            entry = rank_key(its, its.score_at(step.level)) if its.is_known else None
+        else:
+            entry = there(its)
+        if entry is None or not by_curves:
+            return entry
+        return (*entry[:-1], _curve_cost(its, step.level), entry[-1])
 
     return key
+
+
+def _curve_cost(trial: Trial, level: float) -> float:
+    """Return the mean of a trial's curves up to a level, less for better ones.
+
+    Each curve is that of a replica, with the mean `Replica.curve_mean_at`. The result is infinite
+    if one is unknown.
+    """
+    means = [replica.curve_mean_at(level) for replica in trial.replicas]
+    known = [mean for mean in means if mean is not None]
+    return -trial.objective.sign * stats.mean(known) if len(known) == len(means) else math.inf
+
+
+def compared_at(trials: Sequence[Trial], step: Step, following: Step) -> Described:
+    """Return the ranking of trials at a step from which some are promoted to `following`.
+
+    It is by fronts if there are several objectives. If the step `following` has more seeds, equal
+    scores are sorted as by `step_key`.
+    """
+    theirs = [first_seeds(trial, step.seeds) or trial for trial in trials]
+    ranking = front_rungs.compared_at(theirs, step.level)
+    if following.seeds == step.seeds or any(trial.objective.objectives for trial in theirs):
+        return ranking
+    pairs = [ranking[place] for place in range(len(ranking))]
+
+    def key(pair: tuple[Trial, float | None]) -> Entry:
+        *worse, number = rank_key(*pair)
+        return (*worse, _curve_cost(pair[0], step.level), number)
+
+    return Listed(sorted(pairs, key=key))
 
 
 @cache
@@ -227,10 +264,10 @@ def plan_of(
 @cache
 def promotion_key(step: Step, following: Step) -> Key:
     """Return a key that sorts the trials at `step` that may go on to `following`, best first."""
-    there, ahead = step_key(step), step_key(following)
+    more = following.seeds > step.seeds
+    there, ahead = step_key(step, more), step_key(following)
 
     def key(trial: Trial) -> Entry | None:
-        more = following.seeds > step.seeds
         climbs = trial.status is Status.PAUSED and not trial.hold
         if not (gets_more(trial, step) if more else climbs):
             return None
@@ -240,11 +277,15 @@ def promotion_key(step: Step, following: Step) -> Key:
 
 
 class Members(Rung):
-    """Trials at a step, with their scores under the step's seeds, best first."""
+    """Trials at a step, with their scores under the step's seeds, best first.
 
-    def __init__(self, history: History, step: Step) -> None:
-        super().__init__(history, step.level)
-        self._entries = history.order(step_key(step))
+    If the step `following`, to which some are promoted, has more seeds, trials with the same score
+    are sorted by their curves.
+    """
+
+    def __init__(self, history: History, step: Step, following: Step) -> None:
+        key = step_key(step, following.seeds > step.seeds)
+        super().__init__(history, step.level, key)
         self._seeds = step.seeds
 
     def _compared(self, trial: Trial) -> Trial:

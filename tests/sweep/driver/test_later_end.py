@@ -103,6 +103,26 @@ def test_the_change_may_come_in_the_middle(tmp_path: Path) -> None:
     assert curves(longer) == curves(straight)
 
 
+@pytest.mark.parametrize("watched", ["metric", "another result"])
+def test_more_consecutive_results_are_a_later_end(tmp_path: Path, watched: str) -> None:
+    """The loss stays below the bound, so 2 more consecutive results take 2 more iterations."""
+    metric = {} if watched == "metric" else {"metric": "training_iteration", "mode": "max"}
+
+    def stop(count: int) -> dict[str, Any]:
+        return {"loss": {"<=": 100.0, "consecutive": count}, "training_iteration": 20}
+
+    straight = make(tmp_path / "straight", stop(5), **metric)
+    longer = make(tmp_path / "longer", stop(3), **metric)
+    sweeps.run(straight)
+    sweeps.run(longer)
+    assert ends(longer) == [(Status.COMPLETED, 3)] * 4
+    with pytest.raises(UsageError, match="is not later than the present end"):
+        sweeps.run(longer, stop={"loss": {"<=": 100.0, "consecutive": 2}})
+    sweeps.run(longer, stop={"loss": {"<=": 100.0, "consecutive": 5}})
+    assert curves(longer) == curves(straight)
+    assert ends(longer) == [(Status.COMPLETED, 5)] * 4
+
+
 @pytest.mark.parametrize("kind", ["pbt", "pb2"])
 def test_a_population_goes_on_as_if_it_had_never_ended(tmp_path: Path, kind: str) -> None:
     scheduler = {"name": kind, "perturbation_interval": 3}

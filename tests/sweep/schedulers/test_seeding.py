@@ -147,6 +147,33 @@ def test_who_has_met_its_stopping_criterion_gets_seeds_too() -> None:
     assert (more.trial, more.index) == (0, 1)
 
 
+def test_of_equal_scores_the_better_curve_gets_the_seeds() -> None:
+    """At a highest possible score, trials that were there early and stayed are the safer ones."""
+    curves = [[1.0, 2.0, 9.0], [1.0, 9.0, 9.0], [9.0, 1.0, 9.0]]
+    paused = [trial(n, PAUSED, curve) for n, curve in enumerate(curves)]
+    (more,) = scheduler().plan(history(paused, wanted=3), free=4).seeds
+    assert more.trial == 1
+    assert more.reason.startswith("promoted to 2 seeds: score 9 is place 1 of 3 at rung 3")
+    single = scheduler(1).plan(history(paused, wanted=3), free=4)
+    assert [(one.trial, one.goal) for one in single.resume] == [(0, Goal(9, top=9))]
+
+
+def test_results_past_the_rung_do_not_change_the_curve_up_to_it() -> None:
+    whole, there = trial(0, PAUSED, [1.0, 9.0, 9.0, 0.0]), trial(1, PAUSED, [1.0, 9.0, 9.0])
+    assert whole.replicas[0].curve_mean_at(3) == there.replicas[0].curve_mean == (1 + 18 + 27) / 6
+    assert whole.replicas[0].curve_mean == 4.6
+
+
+def test_in_brackets_too_the_better_curve_of_equal_scores_gets_the_seeds() -> None:
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        first = {0: 3, 1: 1, 2: 2}.get(at.trial, 9)
+        return {"score": 1.0 if at.iteration >= first else 0.0, "timesteps_this_iter": 1}
+
+    hyperband = {"name": "hyperband", "grace_period": 3, "reduction_factor": 3}
+    course = simulate({**CLIMB, "trials": 3, "scheduler": hyperband, "seeds": {3: 3}}, curve)
+    assert seeds(course) == [1, 3, 1]
+
+
 def test_few_trials_get_further_seeds_and_the_pick_is_one_of_them() -> None:
     course = simulate(CLIMB, noisy, slots=2)
     counts = seeds(course)
