@@ -256,29 +256,37 @@ class Replica:
 
         It is None if there is no number, if one is infinite, or if the metric diverged.
         """
-        return self.curve_mean_at()
-
-    def curve_mean_at(self, level: float = math.inf) -> float | None:
-        """Return the weighted mean of the metric up to `level`: the i-th number counts i times.
-
-        `level` is a value of `time_attr`; by default the whole curve counts. Returns None if there
-        is no number, if one is infinite, or if the metric diverged. Raises ValueError if the
-        history has no curves and `level` is not past the newest result.
-        """
         if self.sums is not None:
-            self._check_past(level)
             return self.sums.curve_mean
-        values = [
-            point.value or 0.0
-            for point in self.curve
-            if is_known(point.value) and point.time <= level
-        ]
+        values = [point.value or 0.0 for point in self.curve if is_known(point.value)]
         if self.has_diverged or not all(map(math.isfinite, values)):
             return None
         count = len(values)
         whole = count * (count + 1) / 2
         found = stats.total((n / whole) * value for n, value in enumerate(values, 1))
         return found if count and math.isfinite(found) else None
+
+    def mean_until(self, level: float) -> float | None:
+        """Return the mean of the metric up to `level`, a value of `time_attr`.
+
+        A curve that ends before the level counts as if its last value had lasted until then. So the
+        mean is high if the curve rose early and stayed high. Returns None if the curve has no
+        number up to the level or an infinite one, or the metric diverged. Raises ValueError if the
+        history has no curves.
+        """
+        if self.sums is not None:
+            raise ValueError(f"trial {self.trial}: a mean until {level:g} needs its curve")
+        points = [
+            (point.time, point.value)
+            for point in self.curve
+            if point.time <= level and point.value is not None and is_known(point.value)
+        ]
+        if not points or self.has_diverged:
+            return None
+        time, last = points[-1]
+        mean = stats.mean([value for _, value in points])
+        found = last + (mean - last) * time / level
+        return found if math.isfinite(found) else None
 
     @property
     def attempt(self) -> list[Point]:

@@ -130,8 +130,8 @@ def step_key(step: Step, by_curves: bool = False) -> Key:
     """Return a key that sorts the trials at a step by the score of the step's seeds, best first.
 
     COMPLETED trials with these seeds are among them even if they ended before the step's level;
-    trials that ended without the metric are not. If `by_curves`, trials with the same score are
-    sorted by the means of their curves, as many have the highest possible score.
+    trials that ended without the metric are not. If `by_curves`, trials with the same score, such
+    as the highest possible one, are sorted by their curves: early and steady ones first.
     """
     there = level_key(step.level)
 
@@ -150,12 +150,11 @@ def step_key(step: Step, by_curves: bool = False) -> Key:
 
 
 def _curve_cost(trial: Trial, level: float) -> float:
-    """Return the mean of a trial's curves up to a level, less for better ones.
+    """Return the mean over a trial's replicas of `Replica.mean_until`, less for better ones.
 
-    Each curve is that of a replica, with the mean `Replica.curve_mean_at`. The result is infinite
-    if one is unknown.
+    The result is infinite if one is unknown.
     """
-    means = [replica.curve_mean_at(level) for replica in trial.replicas]
+    means = [replica.mean_until(level) for replica in trial.replicas]
     known = [mean for mean in means if mean is not None]
     return -trial.objective.sign * stats.mean(known) if len(known) == len(means) else math.inf
 

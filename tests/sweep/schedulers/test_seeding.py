@@ -1,6 +1,7 @@
 """Seeds on the rungs: trials climb in steps of training and in seeds."""
 
 import json
+import math
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -158,10 +159,19 @@ def test_of_equal_scores_the_better_curve_gets_the_seeds() -> None:
     assert [(one.trial, one.goal) for one in single.resume] == [(0, Goal(9, top=9))]
 
 
-def test_results_past_the_rung_do_not_change_the_curve_up_to_it() -> None:
-    whole, there = trial(0, PAUSED, [1.0, 9.0, 9.0, 0.0]), trial(1, PAUSED, [1.0, 9.0, 9.0])
-    assert whole.replicas[0].curve_mean_at(3) == there.replicas[0].curve_mean == (1 + 18 + 27) / 6
-    assert whole.replicas[0].curve_mean == 4.6
+def test_of_trials_that_ended_at_a_target_the_one_that_was_there_first_gets_the_seeds() -> None:
+    """The last score of an ended trial counts up to the rung."""
+    slow, fast = [1.0, 8.0, 9.0], [2.0, 9.0]
+    ended = [trial(n, Status.COMPLETED, curve) for n, curve in enumerate([slow, fast, slow])]
+    (more,) = scheduler().plan(history(ended, wanted=3), free=4).seeds
+    assert more.trial == 1
+
+
+def test_the_mean_until_a_rung_ends_there_and_continues_with_the_last_value() -> None:
+    longer, ended = trial(0, PAUSED, [1.0, 9.0, 5.0, 0.0]), trial(1, PAUSED, [1.0, 9.0])
+    assert longer.replicas[0].mean_until(3) == 5.0
+    assert ended.replicas[0].mean_until(4) == 7.0
+    assert trial(2, PAUSED, [math.nan]).replicas[0].mean_until(3) is None
 
 
 def test_in_brackets_too_the_better_curve_of_equal_scores_gets_the_seeds() -> None:
