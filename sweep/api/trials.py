@@ -66,7 +66,8 @@ class Trial:
 
     def __repr__(self) -> str:
         said = formatting.settings(self.settings)
-        return f"<trial {self.number}: {self.status}, score {self.score}, {said}>"
+        score = formatting.number(self.score)
+        return f"<trial {self.number}: {self.status}, score {score}, {said}>"
 
     @property
     def number(self) -> int:
@@ -210,6 +211,10 @@ class Checkpoint:
     """The ledger's entry: iteration, digest, size, and the metric (``value``)."""
     _store: Store
     """Store of the replica's checkpoints, which has the file."""
+
+    def __repr__(self) -> str:
+        value = formatting.number(self.value)
+        return f"<checkpoint of iteration {self.iteration}, value {value}: {self.path}>"
 
     @property
     def iteration(self) -> int:

@@ -768,6 +768,9 @@ def test_a_sweep_without_trials_has_empty_tables(root: Path) -> None:
 def test_they_say_what_they_are(asha: "sweep.Sweep") -> None:
     assert repr(asha) == "<sweep demo: finished, 9 of 9 trials done>"
     assert repr(asha.best()).startswith(f"<trial {asha.best().number}: COMPLETED, score 0.0")
+    saved = asha.best().checkpoint()
+    words = f"<checkpoint of iteration {saved.iteration}, value {saved.value:.6g}: {saved.path}>"
+    assert repr(saved) == words
 
 
 def test_a_checkpoint_gives_back_what_was_saved(root: Path) -> None:
