@@ -10,6 +10,7 @@ continues correctly after a kill at any instant. Times are in seconds on the mon
 """
 
 import math
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -180,9 +181,11 @@ class _Sender(threading.Thread):
                 failpoints.reach("published")
 
     def _report(self, error: Exception) -> None:
-        """Show the first line of an error to the user, without passwords."""
+        """Show the user why sending failed, in one line without passwords."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        why = printable(without_password(lines[0]))
+        reason = _network_error(error)
+        why = f"its server cannot be reached: {reason}" if reason else lines[0]
+        why = printable(without_password(why))
         self._say(f"tracker {self.tracker_name}: {why}; sweep tries again, and training continues")
 
     def _close_tracker(self) -> None:
@@ -199,3 +202,16 @@ def longest_wait(failures: int) -> float:
     It is `FIRST_RETRY_S` at first, and doubles with each up to `LONGEST_RETRY_S`.
     """
     return min(LONGEST_RETRY_S, FIRST_RETRY_S * math.pow(2.0, min(failures - 1, 20)))
+
+
+def _network_error(error: BaseException) -> str:
+    """Return the operating system's words for the network error that caused `error`; "" if none.
+
+    A client's own message about it names a request of which the user knows nothing.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionError | TimeoutError | socket.gaierror) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return ""

@@ -1,3 +1,4 @@
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -159,6 +160,23 @@ def test_a_tracker_that_is_given_up_between_two_batches_does_not_count_as_comple
 
 
 # ---- failures -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("impatient")
+def test_of_a_server_that_cannot_be_reached_the_cause_is_said_without_the_request(
+    told: Story,
+) -> None:
+    class Refused(Collector):
+        def publish(self, records: Sequence[Recorded]) -> None:
+            try:
+                socket.create_connection(("127.0.0.1", 1))
+            except OSError as error:
+                raise ValueError("GET /by-name failed with HTTPConnectionPool(...)") from error
+
+    said: list[str] = []
+    assert open_box(told, said.append, it=Refused()).close(5.0) == ["it"]
+    words = "tracker it: its server cannot be reached: Connection refused; sweep tries again, and"
+    assert said[0].startswith(words)
 
 
 @pytest.mark.usefixtures("impatient")
