@@ -522,6 +522,6 @@ def _result(line: str) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested too deeply
         return None
     return found if isinstance(found, dict) else None

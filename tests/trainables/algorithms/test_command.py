@@ -326,6 +326,18 @@ def test_lines_in_which_a_pattern_is_found_are_results(
     trainable.stop()
 
 
+def test_a_line_that_only_begins_like_a_result_is_none(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prints = "print('{'); print('{\"a\":' * 100_000); print('{\"x\": 1}')"
+    trainable = Command(
+        {"command": [sys.executable, "-c", prints]}, TrialContext(5, "7", "trial 7", tmp_path)
+    )
+    assert trainable.train()["x"] == 1
+    trainable.stop()
+    assert capfd.readouterr().out.startswith('{\n{"a":{"a":')
+
+
 def test_its_own_count_does_not_replace_the_number_of_the_iteration(tmp_path: Path) -> None:
     prints = "[print('{\"training_iteration\": %d}' % k, flush=True) for k in (0, 10, 10)]"
     trainable = Command(
