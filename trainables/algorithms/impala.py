@@ -52,7 +52,7 @@ class Config(PolicyGradientConfig):
         default=1.0,
         gt=0,
         description="Upper bound of the importance weight with which a temporal difference is "
-        "traced back; it must not exceed rho_bar. It changes the speed of learning, not the "
+        "traced back; at most rho_bar. c_bar changes the speed of learning, not the "
         "values that are learned. null: no bound. Usually 0.5 to 1.",
     )
     pg_rho_bar: float | None = Field(

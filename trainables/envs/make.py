@@ -120,22 +120,22 @@ class EnvironmentConfig(Section):
     native_vector_env: bool | Literal["auto"] = Field(
         default="auto",
         description="Step all of a worker's environments as one native vector environment, if one "
-        "exists, as for CartPole-v1. This is faster, but draws other random numbers than separate "
-        f"environments. auto: true for {MANY_ENVS} environments or more, unless another setting "
-        "needs separate ones.",
+        "exists, as for CartPole-v1; faster than separate environments, but with other random "
+        f"numbers. auto: true for {MANY_ENVS} environments or more, unless another setting "
+        "needs separate environments.",
     )
     env_engine: Literal["gymnasium", "envpool"] = Field(
         default="gymnasium",
         description="Library that provides the environment with the id in `env`: gymnasium or "
         "envpool. `native_vector_env: auto` steps all environments of EnvPool at once, in C++. "
-        "Their state cannot be saved, so such a trial is not bit-exact (exactness level D). "
+        "EnvPool's state cannot be saved, so a trial is not bit-exact (exactness level D). "
         "envpool needs pip install 'sweep-rl[envpool]'.",
     )
     preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
         default="deepmind",
         description="Preprocessing of observations. deepmind: Atari games get DeepMind's "
-        "wrappers; rllib: they do not. Both also flatten Dict, Tuple and discrete observations. "
-        "null: no wrappers and no flattening, so observations must be a Box.",
+        "wrappers; rllib: no wrappers. Both values also flatten Dict, Tuple and discrete "
+        "observations. null: no wrappers and no flattening, so observations must be a Box.",
     )
     action_mask: Source | None = Field(
         default=None,
@@ -159,7 +159,7 @@ class EnvironmentConfig(Section):
     observation_fn: str | None = Field(
         default=None,
         description="With several agents: package.module:function that turns the raw observations "
-        "of all agents (a dict, agent → observation) into those that the agents get. Its optional "
+        "of all agents (a dict, agent → observation) into those that the agents get. The optional "
         "attribute observation_space is a function of an agent and all spaces (a dict, agent → "
         "space) that returns the agent's new space.",
     )

@@ -29,8 +29,8 @@ class ParameterNoiseConfig(Settings):
     initial_stddev: float = Field(
         default=0.05,
         gt=0,
-        description="ParameterNoise: initial standard deviation of the noise on each weight. It "
-        "is then adapted to keep noisy actions at a target distance from the noiseless ones. "
+        description="ParameterNoise: initial standard deviation of the noise on each weight, "
+        "which is then adapted to keep noisy actions at a target distance from noiseless actions. "
         "Evaluations with explore keep the initial value, and draw new noise in each step. Usually "
         "0.01 to 0.1.",
     )
