@@ -20,7 +20,8 @@ from trainables.errors import NotFiniteError
 from trainables.learners.statistics import fetch, on_host
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.learning import torch_policy
-from trainables.policies.learning.torch_policy import TorchPolicy, send_together
+from trainables.policies.learning.sending import send_together
+from trainables.policies.learning.torch_policy import TorchPolicy
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 

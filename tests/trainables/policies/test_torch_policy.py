@@ -11,7 +11,8 @@ from tests.support.trainers import differences
 from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.learning.networks import Networks
-from trainables.policies.learning.torch_policy import TorchPolicy, send_together
+from trainables.policies.learning.sending import send_together
+from trainables.policies.learning.torch_policy import TorchPolicy
 
 
 class Two(Networks):

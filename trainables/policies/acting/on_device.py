@@ -22,6 +22,7 @@ from trainables.policies.acting.distributions import mask_invalid
 from trainables.policies.architecture import Architecture
 from trainables.policies.bounded.acting import BoundedActor
 from trainables.policies.exploration.actions import EpsilonGreedyConfig, StochasticSampling
+from trainables.policies.learning.sending import send_together
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 
 #: Function of observations on the device, (N, *S), that returns heads (N, H) and values (N,).
@@ -88,12 +89,7 @@ class DeviceObservations:
 
     def send_all(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         """Send arrays by name to the device in one transfer; return them there."""
-        if not arrays:
-            return {}
-        # Imported here, since that module imports this one.
-        from trainables.policies.learning.torch_policy import send_together
-
-        return send_together(arrays, self._device)
+        return send_together(arrays, self._device) if arrays else {}
 
     def send(self, observations: NDArray[Any]) -> Tensor:
         """Send observations (N, *S) to the device without keeping them; return them there."""

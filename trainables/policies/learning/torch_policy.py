@@ -24,15 +24,12 @@ from trainables.policies.acting.recurrent import make_actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.learning import optimizers
 from trainables.policies.learning.networks import ActorCritic, Networks
+from trainables.policies.learning.sending import send_together
 from trainables.policies.own.module import OwnActorCritic, in_acting_mode
 from trainables.policies.policy import Policy, Scalar, check_fits
 
 if TYPE_CHECKING:
     from trainables.policies.acting.on_device import DeviceObservations
-
-
-#: Columns that are sent together begin at multiples of this number of bytes.
-ALIGNED = 16
 
 
 class TorchPolicy(Policy):
@@ -429,28 +426,6 @@ class ActorCriticPolicy(TorchPolicy):
         if isinstance(self.model, OwnActorCritic):
             return graph.build_own(self.model, spaces, connectors)
         return graph.build(self.model, spaces, connectors)
-
-
-def send_together(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> dict[str, Tensor]:
-    """Return arrays by name as tensors on a device, sent in one transfer of all their bytes.
-
-    Arrays may have different shapes and dtypes. To a GPU the transfer is from pinned memory, so
-    this process does not wait for it.
-    """
-    ends = np.cumsum([-(-one.nbytes // ALIGNED) * ALIGNED for one in arrays.values()], dtype=int)
-    whole = int(ends[-1]) if len(ends) else 0
-    host = torch.empty(whole, dtype=torch.uint8, pin_memory=device.type == "cuda")
-    starts = [0, *ends.tolist()]
-    for start, one in zip(starts, arrays.values(), strict=False):
-        own = np.require(one, requirements=["C", "W"]).reshape(-1).view(np.uint8)
-        host[start : start + one.nbytes].copy_(torch.from_numpy(own))
-    there = host.to(device, non_blocking=True)
-    return {
-        name: there[start : start + one.nbytes]
-        .view(torch.from_numpy(np.zeros(0, one.dtype)).dtype)
-        .reshape(one.shape)
-        for start, (name, one) in zip(starts, arrays.items(), strict=False)
-    }
 
 
 def build_policy(
