@@ -15,6 +15,7 @@ from trainables.learners.statistics import on_host
 from trainables.stacks import dqn_program as program
 from trainables.stacks import n_step, replay
 from trainables.stacks.dqn import LaneDQN, LaneReplay
+from trainables.stacks.filtering import RunningStatistics
 from trainables.stacks.n_step import Step, Transition
 from trainables.trainable import TrialContext
 
@@ -88,6 +89,40 @@ def test_updates_on_the_same_rows_are_torchs(more: dict[str, Any]) -> None:
         assert value == pytest.approx(sum(one[name] for one in measured), rel=TOLERANCE), name
     for trainer in (lane, plain):
         trainer.stop()
+
+
+@pytest.mark.slow
+def test_rows_that_are_drawn_are_filtered_by_the_statistics_of_that_moment() -> None:
+    config = {**CONFIG, "n_step": 1, "observation_filter": "MeanStdFilter", "lanes": 1}
+    lane = DQN(config, TrialContext(seed=3))
+    assert isinstance(lane, LaneDQN)
+    stream, mean = np.random.default_rng(4), np.arange(4, dtype=np.float32)
+    deviation = np.array([0.5, 1.0, 2.0, 1e-3], np.float32)  # the last column is clipped
+    row = drawn(stream, 1)
+    held = LaneReplay(10, 0, None)
+    held.add(row)
+    given, settings = lane.as_lane_state(), lane.lane_settings()
+    given = given._replace(
+        seen=RunningStatistics(np.float32(100), mean, deviation**2), replay=held.to_arrays(64, 4)
+    )
+    rates = program.Rates(np.float32(1e-2), np.float32(0), np.int32(1), np.bool_(False))
+    key = jax.random.key(0)
+    learn = jax.jit(program._learn, static_argnums=0)
+    found = learn(lane.shape, settings, rates, given, key)[1]
+    columns = {name: np.repeat(one, 32, axis=0) for name, one in row.items()}
+    for name in ("observations", "new_obs"):
+        columns[name] = np.clip((columns[name] - mean) / (deviation + 1e-8), -10, 10)
+    columns["actions"] = columns["actions"].astype(np.int32)
+    zero, sums = jnp.int32(0), jnp.zeros(len(program.STATS))
+    at = program._Learning(zero, given.learnt, given.target, sums, jnp.array(True))
+    expected = update(lane.shape, settings, np.float32(1e-2), at, Transition(**columns))
+    lane.stop()
+    assert expected.sums[0] > 0
+    # Adam's first step hardly depends on the size of a gradient; loss and norm do.
+    np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-4)
+    for name, one in expected.learnt.weights.items():
+        own = found.learnt.weights[name]
+        np.testing.assert_allclose(own, one, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_transitions_over_several_steps_are_those_of_a_trainer_alone() -> None:
