@@ -592,7 +592,7 @@ def test_a_tracking_uri_is_remembered_for_whoever_resumes_and_for_nobody_else(
     ("trackers", "uri", "words"),
     [
         ([], "http://u:secret@127.0.0.1:1", "trackers do not include mlflow"),
-        (["mlflow"], "foo://u:secret@127.0.0.1:1", "a URI of http"),
+        (["mlflow"], "foo://u:secret@127.0.0.1:1", "a URI that begins with http"),
     ],
 )
 def test_a_tracking_uri_to_which_nothing_would_be_sent_is_refused_without_its_password(

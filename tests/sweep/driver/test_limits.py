@@ -107,7 +107,7 @@ def test_a_trial_that_takes_more_memory_than_it_may_fails_with_the_cause(tmp_pat
     grown, other = run(folder)
     assert (grown.status, other.status) == (Status.FAILED, Status.COMPLETED)
     assert "limits.trial_memory: " in grown.reason
-    assert "used, 500 MB allowed; the worker process" in grown.reason
+    assert "of memory, but only 500 MB are allowed; the worker process" in grown.reason
     assert (other.slices, lost(folder, 1)) == (1, [])
 
 

@@ -318,7 +318,7 @@ def test_a_server_that_was_down_gets_what_it_keeps_later(
         proxy.fault = Fault.ERROR
         said = list[str]()
         attachments.attach(folder, said.append, 0.0)
-        assert f"`sweep sync {folder.in_commands}` sends it" in said[-1]
+        assert f"send them with `sweep sync {folder.in_commands}`" in said[-1]
         code, out, _ = here("sync", "demo", "--wait", 0, "--json")
         assert (code, json.loads(out)["attached"]) == (4, False)
         proxy.fault = Fault.NONE

@@ -226,7 +226,7 @@ def test_another_file_than_the_cards_is_not_played(here: Here, exported: Path) -
     with (exported / "policy.onnx").open("ab") as file:
         file.write(b"!")
     code, _, err = here("play", exported)
-    assert (code, "policy.onnx: does not match its card" in err) == (2, True)
+    assert (code, "policy.onnx: this file does not match its card" in err) == (2, True)
     (exported / "policy.onnx").unlink()
     assert here("play", exported)[0] == 2
     assert here("play", exported, "--trial", 3)[0] == 2
@@ -436,7 +436,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_what_was_left_is_swept_awa
     (tmp_path / "file").touch()
     code, _, err = here("export-model", "demo", "--out", tmp_path / "file" / "out")
     assert code == 4
-    assert err.startswith(f"sweep: making {tmp_path}/file/out: ")
+    assert err.startswith(f"sweep: cannot create {tmp_path}/file/out: ")
     assert len(err.splitlines()) == 1
     killed, elsewhere = (tmp_path / f".out.new-0123abc{n}-999999999" for n in range(2))
     for draft in (killed, elsewhere):

@@ -304,7 +304,7 @@ def test_a_copy_that_misses_events_is_not_compared(folder: Folder) -> None:
     execute(folder.ledger, "UPDATE published SET k = k - 1 WHERE tracker = 'optuna'")
     found = verify(folder)
     assert told(found) == []
-    assert "optuna was not compared: it lacks 1 events" in found.notes[0]
+    assert "optuna was not compared: the copy lacks 1 events" in found.notes[0]
 
 
 def test_a_tracker_that_is_said_to_have_what_never_was_is_sent_everything(folder: Folder) -> None:

@@ -51,7 +51,9 @@ def test_a_file_called_as_an_installed_package_is_named_and_never_imported_nor_a
     (tmp_path / "free").touch()
     for name in names:
         whose = "belongs to Python" if name == "random" else "is installed"
-        assert f"{name}.py is not imported: {name}, which {whose}, comes first" in "".join(said)
+        assert f"{name}.py is not imported, because {name}, which {whose}, comes first" in "".join(
+            said
+        )
     folder = Folder(tmp_path / "sweeps", "demo")
     before = sweeps.history(folder).trials
     assert [trial.status for trial in before] == [Status.RUNNING] * 2
@@ -81,8 +83,8 @@ def test_a_file_is_named_if_a_module_of_its_name_comes_first(
     assert [line.partition(": ")[2].partition(" is not")[0] for line in named] == [
         str(tmp_path / file) for file in ("joblib.py", "numpy/__init__.py", "random.py", "sys.py")
     ]
-    assert "joblib.py is not imported: joblib, which is installed, comes first" in named[0]
-    assert "sys.py is not imported: sys, which belongs to Python, comes first" in named[3]
+    assert "joblib.py is not imported, because joblib, which is installed, comes first" in named[0]
+    assert "sys.py is not imported, because sys, which belongs to Python, comes first" in named[3]
 
 
 def test_a_compiled_module_does_not_hide_its_own_source(

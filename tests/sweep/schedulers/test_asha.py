@@ -423,8 +423,8 @@ def test_rungs_that_grow_are_told() -> None:
     growing = asha.Scheduler(asha.Options(), SchedulerContext())
     assert growing.levels == ()
     assert growing.remark == (
-        "scheduler: neither max_t nor stop.training_iteration is given, so rungs grow as trials "
-        "reach them, at training_iteration 1, 3, 9, 27, …; the trial promoted last trains to its "
-        "end"
+        "scheduler: neither max_t nor stop.training_iteration is given, so rungs are added as "
+        "trials reach them, at training_iteration 1, 3, 9, 27, …; the trial promoted last trains "
+        "to its end"
     )
     assert not asha.Scheduler(asha.Options(max_t=9), SchedulerContext()).remark

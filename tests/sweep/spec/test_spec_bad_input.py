@@ -458,7 +458,8 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     for name in ("large", "latin", "folder", "missing"):
         file = tmp_path / f"{name}.yaml"
-        said = "there is no such file" if name in ("folder", "missing") else "a readable file in"
+        found = {"folder": "is a folder; name a YAML file", "missing": "there is no such file"}
+        said = found.get(name, "a readable file in")
         with pytest.raises(BadConfig, match=said) as caught:
             load(file)
         assert caught.value.file == str(file)

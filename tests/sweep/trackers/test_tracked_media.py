@@ -136,8 +136,8 @@ def test_media_that_a_server_did_not_take_are_sent_when_the_sweep_has_finished(
     monkeypatch.setattr(sync, "tracker_context", lambda _: where)
     said: list[str] = []
     attachments.attach(folder, said.append, 0.0)
-    then = f"`sweep sync {folder.in_commands}` sends it"
-    assert f"media: no space is left on the server; {then}" in said[-1]
+    then = f"send them with `sweep sync {folder.in_commands}`"
+    assert f"media files: no space is left on the server; {then}" in said[-1]
     assert sync.attachments_due(where)
     server.takes = 1000
     attachments.attach(folder, said.append, 0.0)

@@ -90,7 +90,7 @@ def test_a_key_that_is_a_link_or_too_short_is_refused(home: Path, tmp_path: Path
         signing.user_trust()
     (home / "key").unlink()
     (home / "key").touch(0o600)
-    with pytest.raises(SigningError, match="0 bytes, not 32"):
+    with pytest.raises(SigningError, match="0 bytes instead of 32"):
         signing.user_trust()
 
 

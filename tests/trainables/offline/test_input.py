@@ -174,7 +174,9 @@ def test_lines_of_which_no_row_is_left_are_passed_over(tmp_path: Path) -> None:
 
 def test_files_of_which_no_row_is_left_say_what_to_do(tmp_path: Path) -> None:
     path = written(tmp_path, ROWLESS, ROWLESS)
-    words = r"a\.json: no batch with a row in any of 1 file\(s\): .*; give the column new_obs"
+    words = (
+        r"a\.json: there is no batch with a row in any of 1 file\(s\): .*; give the column new_obs"
+    )
     trainer = dqn(tmp_path, str(path))
     with pytest.raises(StoredDataError, match=words):
         trainer.train()
@@ -522,7 +524,7 @@ def test_a_likelihood_too_small_for_its_number_is_read_by_its_logarithm(tmp_path
 
 def test_files_without_a_batch_are_said(tmp_path: Path) -> None:
     path = written(tmp_path, b"\n\n")
-    with pytest.raises(StoredDataError, match=r"a\.json: no batch in any of 1 file"):
+    with pytest.raises(StoredDataError, match=r"a\.json: there is no batch in any of 1 file"):
         read(path)
 
 

@@ -386,7 +386,7 @@ def test_a_torn_or_damaged_table_is_one_line(tmp_path: Path) -> None:
     for torn in (b"", data[:50], data[:-1], data[:-4], b"PAR1" * 9, data[: len(data) // 2]):
         path.write_bytes(torn)
         with pytest.raises(
-            StoredDataError, match=r"a\.parquet: not a complete Parquet file"
+            StoredDataError, match=r"a\.parquet: this is not a complete Parquet file"
         ) as error:
             ParquetReader([path], rows()).next()
         assert "\n" not in str(error.value)
@@ -493,7 +493,8 @@ def test_the_name_of_a_data_set_is_no_path(name: str) -> None:
 
 def test_a_set_that_is_not_here_is_said_with_how_to_get_it() -> None:
     with pytest.raises(
-        ConfigError, match=r"input: there is no data set in .*; `minari download D4"
+        ConfigError,
+        match=r"input: .*no data set in .*; download a published one with `minari download D4",
     ):
         DQN({"env": CARTPOLE, "input": "minari:D4RL/pen/human-v2"})
 
