@@ -123,8 +123,8 @@ class Pruned(PerTrialStopping):
             "trials": [number for number, _ in others],
             "values": [value for _, value in others],
         }
-        verdict = "ends" if ends else "continues"
         between = sides_text(trial, compared) if step == compared else ""
         own = f"{metric} {value:.6g} at {trial.objective.time_attr} {step_text(step)}{between}"
-        why = f"{own}, compared with {count} completed trials: {name} {verdict} the trial"
+        found = f"{own}, compared with {count} completed trials"
+        why = f"{found}: {name} ends the trial" if ends else f"continues: {found} by {name}"
         return Verdict(not ends, why, evidence)

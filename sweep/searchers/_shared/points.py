@@ -79,7 +79,7 @@ class Enumerating(searchers.Searcher):
             return found
         if self.options.duplicates and looked.points.count:
             return looked.at_index(request.index % looked.points.count)
-        raise Exhausted(f"each of the {looked.points.count} points of the space has a trial")
+        raise Exhausted(f"all {looked.points.count} points of the space have a trial")
 
 
 class _Progress:

@@ -406,7 +406,7 @@ def test_validate_says_what_a_trainable_forgets(here: Here, tmp_path: Path) -> N
     forgetful = write_spec(tmp_path, trainable="forgetful:Forgetful")
     code, out, _ = here("validate", forgetful)
     assert code == 0
-    assert "loss: 2 without, 1 after save and restore" in out
+    assert "loss: 2 without an interruption, 1 after save" in out
 
 
 @pytest.mark.slow

@@ -264,7 +264,7 @@ def test_shared_memory_that_cannot_be_written_is_one_line_with_what_to_do(
     assert run(tmp_path) == 4
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "shm gives none (Read-only file system)" in said
+    assert "shm provides none (Read-only file system)" in said
     assert "--shm-size=1g, or use --pool inline" in said
 
 

@@ -17,10 +17,10 @@ def test_what_is_learnt_from_earlier_sweeps_is_said_when_a_sweep_begins(
     spec = write_spec(tmp_path, **{**SHORT, "trials": 6}, space=SPACE, **start)
     code, out, _ = here("run", spec, "--dry-run")
     assert code == 0
-    assert "prior: 3 trials of demo" in out
+    assert "prior: learns from 3 trials of demo" in out
     code, _, err = here("run", spec, "--pool", "inline")
     assert code == 0
-    assert "sweep: prior: 3 trials of demo\n" in err
+    assert "sweep: prior: learns from 3 trials of demo\n" in err
     told = [here("explain", "next", str(number))[1] for number in range(6)]
     assert any(
         "from its prior: in earlier sweeps, settings like these beat" in " ".join(t.split())

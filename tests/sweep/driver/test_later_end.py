@@ -49,7 +49,7 @@ def test_all_trials_continue_as_if_the_end_had_been_later_from_the_beginning(
     assert ends(longer) == [(Status.COMPLETED, 6)] * 4
     told: list[str] = []
     assert sweeps.run(longer, stop=LONG, say=told.append) == "finished"
-    assert told == ["--stop: 4 ended trials may continue"]
+    assert told == ["--stop: 4 ended trials can continue"]
     assert sweeps.decisions(longer) == sweeps.decisions(straight)
     assert curves(longer) == curves(straight)
     assert ends(longer) == [(Status.COMPLETED, 18)] * 4
@@ -204,7 +204,7 @@ def test_who_ended_otherwise_stays_ended(tmp_path: Path) -> None:
         ({}, {"timesteps_total": 5}, r"unknown stopping criterion 'timesteps_total'"),
         ({}, {"training_iteration": "x"}, r"stop.training_iteration"),
         ({}, {"training_iteration": {"<=": 7}}, "not later than the present end, 6"),
-        ({"scheduler": {"name": "hyperband", "reduction_factor": 2}}, LONG, "to brackets by"),
+        ({"scheduler": {"name": "hyperband", "reduction_factor": 2}}, LONG, "to brackets according to"),
         ({"scheduler": {"name": "asha", "max_t": 6}}, LONG, "end at scheduler.max_t, 6"),
     ],
 )
@@ -242,7 +242,7 @@ def test_the_command_and_the_function_move_the_end(
     options = ("--pool", "inline", "--stop")
     code, _, err = here("resume", "demo", *options, "training_iteration=9")
     assert code == 0
-    assert "sweep: --stop: 4 ended trials may continue\n" in err
+    assert "sweep: --stop: 4 ended trials can continue\n" in err
     code, out, err = here("resume", "demo", *options, "training_iteration=8")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     found = sweep.load("demo", root=tmp_path)

@@ -165,7 +165,7 @@ def test_an_evaluation_is_waited_for_until_two_were_due(tmp_path: Path) -> None:
     changes = {"trainable": trainable, "config": config, "stop": stop, "trials": 9, **ONE_BY_ONE}
     folder = sweeps.make(tmp_path / "wrong", metric="evaluation/scor", **changes)
     said = refused(folder)
-    assert "reached its rung at training_iteration 9, and" in said  # rungs: 1, 3, 9, 27
+    assert "reached its rung at training_iteration 9, but" in said  # rungs: 1, 3, 9, 27
     assert "did you mean 'evaluation/score'?" in said
     right = sweeps.make(tmp_path / "right", metric="evaluation/score", **changes)
     assert sweeps.run(right) == "finished"

@@ -83,7 +83,7 @@ def test_a_wider_space_gives_those_that_waited_somebody_to_compete_with() -> Non
     spec = {**SPEC, "trials": 12, "searcher": "grid"}
     narrow, wide = ({"x": {"choice": list(range(count))}} for count in (5, 12))
     with Simulation({**spec, "space": narrow}, falling) as simulation:
-        assert "each of the 5 points" in simulation.run().history.exhausted
+        assert "all 5 points" in simulation.run().history.exhausted
         widened = resume(simulation, space=wide)
     assert ends(widened) == ends(simulate({**spec, "space": wide}, falling).history)
 

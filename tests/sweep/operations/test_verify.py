@@ -360,7 +360,7 @@ def test_beside_a_driver_a_look_is_allowed_and_a_repair_is_code_3(
     with folder.lock():
         found = verify(folder)
         assert told(found) == [("statuses", "trial 2", Remedy.STATUSES)]
-        assert "a driver runs" in found.notes[0]
+        assert "a driver is running" in found.notes[0]
         with pytest.raises(SweepLocked):
             repair(folder)
         assert here("verify", "demo", "--repair")[0] == 3

@@ -173,7 +173,7 @@ def test_a_worker_with_other_versions_is_named_before_anything_runs(
     monkeypatch.setattr(pickled, "libraries", lambda: {**there, "torch": "9.9"})
     with pytest.raises(UsageError) as refused:
         pools.check(f"dask@{cluster.address}", (), tmp_path)
-    assert f"torch is {there['torch']} there, 9.9 here; install the" in str(refused.value)
+    assert f"torch is {there['torch']} there and 9.9 here; install the" in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 

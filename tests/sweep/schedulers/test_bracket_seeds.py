@@ -180,5 +180,5 @@ def test_a_plan_names_rungs_as_they_are_told() -> None:
 
 
 def test_where_nothing_says_where_the_top_is_there_is_no_seed_plan() -> None:
-    with pytest.raises(BadConfig, match=r"neither max_t nor stop\.training_iteration gives"):
+    with pytest.raises(BadConfig, match=r"neither max_t nor stop\.training_iteration sets"):
         brackets("auto")

@@ -103,7 +103,7 @@ def test_the_grace_period_bounds_the_halvings() -> None:
 
 def test_a_first_bracket_without_end_is_refused() -> None:
     options = RungOptions(max_t=1e300, grace_period=1e-300, time_attr="timesteps_total")
-    with pytest.raises(BadConfig, match=r"scheduler\.grace_period: 1e-300 .* or more"):
+    with pytest.raises(BadConfig, match=r"scheduler\.grace_period: 1e-300 .* at least"):
         hyperband.Scheduler(options, SchedulerContext())
 
 

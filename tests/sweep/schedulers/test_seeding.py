@@ -127,7 +127,7 @@ def test_trials_that_go_on_at_once_get_no_seeds() -> None:
 
 
 def test_where_nothing_says_where_the_top_is_there_is_no_seed_plan() -> None:
-    with pytest.raises(BadConfig, match=r"neither max_t nor stop\.training_iteration gives"):
+    with pytest.raises(BadConfig, match=r"neither max_t nor stop\.training_iteration sets"):
         made("auto")
 
 

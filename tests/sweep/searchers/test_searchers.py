@@ -65,7 +65,7 @@ def test_every_point_has_one_trial_whatever_the_slots_and_resumes(
     made = in_pieces(name, slots, piece, 60)
     assert len(made.proposals) == len(set(keys(made.proposals))) == ALL
     assert keys(made.proposals) == keys(Search(name, FINITE).run(60).proposals)
-    assert f"each of the {ALL} points" in made.history.exhausted
+    assert f"all {ALL} points" in made.history.exhausted
     assert made.history.uncreated_trials == 0
 
 
@@ -128,7 +128,7 @@ def test_halton_points_can_be_asked_for() -> None:
 def test_a_finite_space_is_searched_to_its_end_without_repetition(name: str) -> None:
     made = Search(name, FINITE, slots=3).run(60)
     assert len(made.proposals) == len(set(keys(made.proposals))) == ALL
-    assert "has a trial" in made.history.exhausted
+    assert "have a trial" in made.history.exhausted
 
 
 @pytest.mark.parametrize("name", ["random", "tpe"])
@@ -146,7 +146,7 @@ def test_a_sweep_over_a_small_space_ends_with_its_last_point_and_resumes_to_noth
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
     assert len(past.trials) == 6
-    assert "each of the 6 points of the space has a trial" in past.exhausted
+    assert "all 6 points of the space have a trial" in past.exhausted
     assert {t.status for t in past.trials} <= {Status.COMPLETED, Status.PRUNED}
     assert sweeps.run(folder, trials=30) == "finished"
     assert len(sweeps.history(folder).trials) == 6
@@ -154,7 +154,7 @@ def test_a_sweep_over_a_small_space_ends_with_its_last_point_and_resumes_to_noth
     Console(file=stream, width=200).print(
         tables.status(overview.status(lookup.read(folder), {}, 0.0))
     )
-    assert "the search ends early: each of the 6 points" in stream.getvalue()
+    assert "the search ends early: all 6 points" in stream.getvalue()
 
 
 def test_what_a_person_gives_is_taken_as_it_is_twice_too(tmp_path: Path) -> None:

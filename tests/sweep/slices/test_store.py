@@ -260,7 +260,7 @@ def test_damage_in_storage_is_found_at_every_byte(here: Store, tmp_path: Path) -
             with pytest.raises(CorruptCheckpoint, match=saved.file):
                 found.read(saved)
     its.write(saved.file, content + bytes(1))  # more than the ledger names is not even fetched
-    with pytest.raises(CorruptCheckpoint, match="the ledger names"):
+    with pytest.raises(CorruptCheckpoint, match="the ledger says"):
         found.verify(saved)
 
 
@@ -437,14 +437,14 @@ def test_the_word_of_somebody_else_is_not_taken(
     folder = sweeps.make(tmp_path, checkpoints="faulty://team")
     assert stores.of_sweep(folder).url.startswith("faulty://team/demo-")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
-    with pytest.raises(Exception, match=r"another user chose .*; `sweep resume demo"):
+    with pytest.raises(Exception, match=r"another user chose .*run `sweep resume demo"):
         stores.of_sweep(folder)
     with monkeypatch.context() as trusting:
         trusting.setenv("XDG_CONFIG_HOME", str(tmp_path / "a third"))
         assert main(["trust", str(folder.checkpoints)]) == 0
         assert stores.of_sweep(folder).url.startswith("faulty://team/demo-")
         folder.checkpoints.write_text(folder.checkpoints.read_text().replace("team", "evil"))
-        with pytest.raises(Exception, match=f"`sweep trust {folder.checkpoints}` accepts"):
+        with pytest.raises(Exception, match=f"accept their choice, run `sweep trust {folder.checkpoints}`"):
             stores.of_sweep(folder)
     folder.checkpoints.write_text(folder.checkpoints.read_text().replace("evil", "team"))
     sweeps.run(folder, checkpoints="faulty://team")  # now it is one's own
@@ -456,7 +456,7 @@ def test_a_copied_folder_does_not_go_on_in_the_storage_of_the_first(tmp_path: Pa
     sweeps.run(folder)
     before, other = in_storage(), Folder(tmp_path, "copy")
     shutil.copytree(folder.path, other.path)
-    said = r"^copy: is a copy of the sweep 'demo' and shares its checkpoints in faulty"
+    said = r"^copy: this folder is a copy of the sweep 'demo' and shares its checkpoints in faulty"
     with pytest.raises(UsageError, match=said):
         sweeps.run(other)
     assert in_storage() == before
@@ -492,5 +492,5 @@ def test_a_folder_on_a_disk_is_a_storage_too(tmp_path: Path) -> None:
 
 def test_a_mark_of_another_program_is_that_of_another_sweep(tmp_path: Path) -> None:
     (tmp_path / stores.MARK).write_text("[1, 2]")
-    with pytest.raises(RemoteError, match=r"its sweep\.json names another sweep"):
+    with pytest.raises(RemoteError, match=r"the sweep\.json there names another sweep"):
         stores.require(f"file://{tmp_path}")

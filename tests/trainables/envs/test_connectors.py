@@ -406,7 +406,7 @@ def test_images_and_squashed_actions_are_refused() -> None:
 
 def test_what_is_ones_own_stands_in_no_file(tmp_path: Path) -> None:
     trainer = make({**WORLD, "connectors": [f"{HERE}:Steps"]})
-    with pytest.raises(ExportError, match=r"connector Steps cannot be written"):
+    with pytest.raises(ExportError, match=r"connector Steps cannot be exported"):
         trainer.export_model("onnx", str(tmp_path))
     trainer.stop()
 

@@ -63,7 +63,7 @@ def test_a_breach_of_the_interface_is_named_with_what_was_given_and_expected(
 
 def test_P17_an_environment_whose_reset_gives_nothing_is_told_that_it_needs_one() -> None:
     config = {"env": f"{HERE}:Breaching", "env_config": {"what": "reset gives nothing"}}
-    with pytest.raises(EnvError, match=r"environment 0: .* needs one"):
+    with pytest.raises(EnvError, match=r"environment 0: .* because every episode begins with"):
         make({**PLAIN, **config, "horizon": 5})
 
 

@@ -161,7 +161,7 @@ def test_a_request_that_comes_again_is_answered_alike_and_counts_once() -> None:
         status, said = raw(server, {**asked, "reward": 1.0})
         assert (status, said["error"]) == (
             409,
-            "client one: episode e: another request 1 came before",
+            "client one: episode e: a different request with number 1 came before",
         )
         ended = request(2, "end", reward=2.0)
         assert raw(server, ended) == raw(server, ended) == (200, {"number": 2, "version": 0})

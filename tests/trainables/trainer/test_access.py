@@ -466,7 +466,7 @@ def test_the_state_of_a_policy_with_other_filters_is_refused_and_changes_nothing
     before = policy.get_state()
     states: list[dict[str, Any]] = [taught.get_state(), {"weights": {}}, {}]
     for wrong in states:
-        with pytest.raises(ValueError, match=r"other filters|missing"):
+        with pytest.raises(ValueError, match=r"other filters|lacks"):
             policy.set_state(wrong)
         assert not differences(policy.get_state(), before)
     trainer.stop()

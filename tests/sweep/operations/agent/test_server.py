@@ -584,7 +584,7 @@ def test_a_sweep_outlives_the_kill_of_the_servers_whole_group(root: Path) -> Non
     ("words", "message"),
     [
         (["nowhere"], "unknown search space 'nowhere'"),
-        (["quickstart", "quickstart"], "has the name 'quickstart' as well"),
+        (["quickstart", "quickstart"], "has the name 'quickstart' too"),
         (["quickstart", "--budget", "hours=3"], "'hours' is not a known key"),
         (["quickstart", "--budget", "time_s=-3"], "time_s: -3 is not allowed"),
     ],

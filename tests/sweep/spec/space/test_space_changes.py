@@ -177,7 +177,7 @@ def test_a_space_that_is_refused_changes_nothing(tmp_path: Path) -> None:
     before = Ledger(folder.ledger).read()
     other = tmp_path / "other.yaml"
     other.write_text("space:\n  lr: {uniform: [0.1, 0.2]}\n  target: {uniform: [1.0, 2.0]}\n")
-    with pytest.raises(BadSpace, match=r"other.yaml:3: space.target: .* of another kind"):
+    with pytest.raises(BadSpace, match=r"other.yaml:3: space.target: .* its kind has changed"):
         sweeps.run(folder, space=other)
     with pytest.raises(UsageError, match="there is no such file"):
         sweeps.run(folder, space=tmp_path / "nowhere.yaml")
@@ -442,7 +442,7 @@ def test_a_population_keeps_the_values_that_its_checkpoints_hold(
 ) -> None:
     monkeypatch.setattr(Quadratic, "fixed_keys", frozenset({"target"}))
     folder = population(tmp_path, "pbt")
-    with pytest.raises(BadSpace, match=r"space.target: trial \d has .*children inherit") as refusal:
+    with pytest.raises(BadSpace, match=r"space.target: trial \d has .*trials bred from its checkpoint inherit") as refusal:
         sweeps.run(folder, space=CLOSE)
     assert "\n" not in str(refusal.value)
     target = {"choice": [1.0, 2.0, 3.0, 4.0]}
