@@ -362,7 +362,10 @@ def chooses_classes(trial: Any) -> float:
 
 @pytest.mark.parametrize(
     ("function", "said"),
-    [(changes, "asks for 'x' with .* a parameter has one range"), (chooses_classes, "the names of these values")],
+    [
+        (changes, "asks for 'x' with .* a parameter has one range"),
+        (chooses_classes, "the names of these values"),
+    ],
 )
 def test_what_no_space_can_express_is_told(function: Callable[[Any], Any], said: str) -> None:
     found: Exploration = explore(function, {}, 60.0)

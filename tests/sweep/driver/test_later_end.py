@@ -204,7 +204,11 @@ def test_who_ended_otherwise_stays_ended(tmp_path: Path) -> None:
         ({}, {"timesteps_total": 5}, r"unknown stopping criterion 'timesteps_total'"),
         ({}, {"training_iteration": "x"}, r"stop.training_iteration"),
         ({}, {"training_iteration": {"<=": 7}}, "not later than the present end, 6"),
-        ({"scheduler": {"name": "hyperband", "reduction_factor": 2}}, LONG, "to brackets according to"),
+        (
+            {"scheduler": {"name": "hyperband", "reduction_factor": 2}},
+            LONG,
+            "to brackets according to",
+        ),
         ({"scheduler": {"name": "asha", "max_t": 6}}, LONG, "end at scheduler.max_t, 6"),
     ],
 )

@@ -433,7 +433,9 @@ def test_an_older_server_is_refused(
     tmp_path: Path, storage_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "OLDEST", 99)
-    with pytest.raises(StorageError, match=r"the server is PostgreSQL \d+, but 99 or newer is needed"):
+    with pytest.raises(
+        StorageError, match=r"the server is PostgreSQL \d+, but 99 or newer is needed"
+    ):
         create(tmp_path, storage_url)
 
 

@@ -236,7 +236,9 @@ def test_a_storage_that_fails_is_reported_and_keeps_no_other_sweep_from_being_cl
     for options in ((), ("--dry-run",)):
         code, out, err = here("gc", *options)
         assert (code, f"{whole.name}: " in out) == (0, True)
-        assert re.search(r"lost was skipped: .*lost: s3://bucket: no such bucket; remove the cause", err)
+        assert re.search(
+            r"lost was skipped: .*lost: s3://bucket: no such bucket; remove the cause", err
+        )
     with pytest.raises(StorageError, match="no such bucket"):
         cleaning.clean(lost, print, 0, dry_run=False)
     with pytest.raises(StorageError, match="no such bucket"):

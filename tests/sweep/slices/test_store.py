@@ -444,7 +444,9 @@ def test_the_word_of_somebody_else_is_not_taken(
         assert main(["trust", str(folder.checkpoints)]) == 0
         assert stores.of_sweep(folder).url.startswith("faulty://team/demo-")
         folder.checkpoints.write_text(folder.checkpoints.read_text().replace("team", "evil"))
-        with pytest.raises(Exception, match=f"accept their choice, run `sweep trust {folder.checkpoints}`"):
+        with pytest.raises(
+            Exception, match=f"accept their choice, run `sweep trust {folder.checkpoints}`"
+        ):
             stores.of_sweep(folder)
     folder.checkpoints.write_text(folder.checkpoints.read_text().replace("evil", "team"))
     sweeps.run(folder, checkpoints="faulty://team")  # now it is one's own

@@ -118,7 +118,9 @@ def test_one_that_lacks_what_its_base_only_declares_is_refused(
         text = f"from {kind.base.__module__} import {kind.base.__name__}\n"
         text += f"class Mine({kind.base.__name__}):\n    pass\n{others}"
         (tmp_path / f"{name}.py").write_text(text)
-        with pytest.raises(UsageError, match=f"'{name}:Mine' does not define {own}; define it as sweep."):
+        with pytest.raises(
+            UsageError, match=f"'{name}:Mine' does not define {own}; define it as sweep."
+        ):
             kind.find(f"{name}:Mine", [str(tmp_path)])
 
 

@@ -277,7 +277,10 @@ class Deciding(Undecided):
         (Stop(1, Status.PRUNED, ""), "named trial 1; expected one of history.trials"),
         (Resume(-1, Goal(9), ""), "named trial -1; expected one of history.trials"),
         (Exploit(7, {"x": 0.5}, Goal(9), ""), "named trial 7; expected one of history.trials"),
-        (AddSeed(0, 2, Goal(3), ""), "an AddSeed of trial 0 with index 2; expected the trial's next index, 1"),
+        (
+            AddSeed(0, 2, Goal(3), ""),
+            "an AddSeed of trial 0 with index 2; expected the trial's next index, 1",
+        ),
     ],
 )
 def test_a_decision_that_cannot_be_carried_out_is_refused_and_not_recorded(

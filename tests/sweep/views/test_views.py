@@ -100,7 +100,7 @@ def test_who_gives_a_name_that_is_taken_is_told_how_to_go_on_there(tmp_path: Pat
 def test_two_names_that_differ_in_case_alone_do_not_stand_side_by_side(tmp_path: Path) -> None:
     with Folder(tmp_path, "PPO-CartPole").creating():
         pass
-    said = r"^name: 'ppo-cartpole' and the existing 'PPO-CartPole' in .* differ only in .*; give another --name$"
+    said = r"^name: 'ppo-cartpole' and .*PPO-CartPole' in .* differ only .*; give another --name$"
     with pytest.raises(UsageError, match=said), Folder(tmp_path, "ppo-cartpole").creating():
         pass
     with Folder(tmp_path, "PPO-CartPole-2").creating():

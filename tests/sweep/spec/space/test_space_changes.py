@@ -442,7 +442,9 @@ def test_a_population_keeps_the_values_that_its_checkpoints_hold(
 ) -> None:
     monkeypatch.setattr(Quadratic, "fixed_keys", frozenset({"target"}))
     folder = population(tmp_path, "pbt")
-    with pytest.raises(BadSpace, match=r"space.target: trial \d has .*trials bred from its checkpoint inherit") as refusal:
+    with pytest.raises(
+        BadSpace, match=r"space.target: trial \d has .*trials bred from its checkpoint inherit"
+    ) as refusal:
         sweeps.run(folder, space=CLOSE)
     assert "\n" not in str(refusal.value)
     target = {"choice": [1.0, 2.0, 3.0, 4.0]}
