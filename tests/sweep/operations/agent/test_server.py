@@ -361,7 +361,10 @@ def test_the_budget_is_one_for_all_sweeps_and_a_spec_may_have_less(root: Path) -
             assert name == f"demo-{number}"
             assert lookup.read(Folder(root, name)).spec.budget.timesteps == min(250, before)
             wait_until(functools.partial(finished, agent, name))
-        assert agent.refused("run", spec="demo") == "budget.timesteps: all 400 are used up"
+        assert (
+            agent.refused("run", spec="demo")
+            == "budget.timesteps: all 400 that `sweep mcp --budget` allows are used up"
+        )
 
 
 def rest(agent: Agent) -> float:
