@@ -487,10 +487,9 @@ class Driver:
     def _end_events(self, end: str, reason: str) -> list[Event]:
         """Return the events that end the driver's term, which are recorded last.
 
-        `end` is ``finished``, ``stopped`` or ``failed``. Replicas that
-        wait, also those of clones that have not begun, are pruned if the sweep has finished and no
-        user holds them; otherwise slices that still run are interrupted. `reason` is a text for
-        people.
+        `end` is ``finished``, ``stopped`` or ``failed``. Replicas that wait, also those of clones
+        that have not begun, are pruned if the sweep has finished and no user holds them; otherwise
+        slices that still run are interrupted. `reason` is a text for people.
         """
         if end == "finished":
             left = self.history.replicas(Status.WAITING, Status.PAUSED)

@@ -292,7 +292,7 @@ class Proposer:
             if any_will_do or not (again or history.has_settings(settings.searched)):
                 return settings
         if not space.domains:
-            raise Exhausted("a trial already has the only point of the space")
+            raise _points.exhausted(1)
         return self._draw_untried(space, trials)
 
     def _proposals(
@@ -380,7 +380,7 @@ class Proposer:
             )
         left = list(_points.untried_points(points, trials, range(points.count)))
         if not left:
-            raise Exhausted(f"all {points.count} points of the space have a trial")
+            raise _points.exhausted(points.count)
         stream = rng.generator(self.spec.seed, "search", len(trials), "left")
         return left[int(stream.integers(len(left)))]
 

@@ -159,6 +159,7 @@ def test_a_grid_goes_on_with_the_combinations_that_have_points_left(
     found = {json.dumps(trial.searched) for trial in history.trials}
     assert len(history.trials) == len(found) == points
     assert ", with any value of a" in history.exhausted
+    assert "all 1 points" not in history.exhausted
 
 
 def test_every_kind_of_parameter_is_searched(name: str) -> None:

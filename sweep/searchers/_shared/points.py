@@ -79,7 +79,14 @@ class Enumerating(searchers.Searcher):
             return found
         if self.options.duplicates and looked.points.count:
             return looked.at_index(request.index % looked.points.count)
-        raise Exhausted(f"all {looked.points.count} points of the space have a trial")
+        raise exhausted(looked.points.count)
+
+
+def exhausted(count: int) -> Exhausted:
+    """Return the exception for a space of `count` points that all have a trial."""
+    if count == 1:
+        return Exhausted("a trial already has the only point of the space")
+    return Exhausted(f"all {count} points of the space have a trial")
 
 
 class _Progress:
