@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sweep.api import Sweep, Trial, load, resume, run
     from sweep.operations.comparison import Comparison
 
+#: Names that are imported from `sweep.api` when they are first used.
 _API_NAMES = ("Comparison", "Sweep", "Trial", "load", "resume", "run")
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainables.rollout.callbacks import Callbacks
     from trainables.trainable import Trainable
 
+#: Name in this package → module from which it is imported at first use.
 _HOMES = {
     "Callbacks": "trainables.rollout.callbacks",
     "Connector": "trainables.envs.spaces.connectors",

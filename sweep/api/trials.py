@@ -206,7 +206,8 @@ class Checkpoint:
     """A checkpoint of a trial."""
 
     path: Path
-    """Path of its file; if checkpoints are in object storage, the file may exist only there."""
+    """Path of the checkpoint's file; if checkpoints are in object storage, the file may exist only
+    there."""
     saved: Saved
     """The ledger's entry: iteration, digest, size, and the metric (``value``)."""
     _store: Store

@@ -126,6 +126,7 @@ def _throttle(show: Callable[[str], None], every_s: float) -> Callable[[str], No
     last = time.monotonic()
 
     def say(text: str) -> None:
+        """Show the text, unless `every_s` seconds have not passed since the previous text."""
         nonlocal last
         if time.monotonic() - last >= every_s:
             last = time.monotonic()

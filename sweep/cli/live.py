@@ -85,6 +85,7 @@ class Line:
         return self.text if self.trial is None else f"trial {self.trial} {self.text}"
 
 
+#: Final status of a trial → kind of its line, and the word in it.
 _ENDED = {
     Status.COMPLETED: (Kind.FINISHED, "finished"),
     Status.PRUNED: (Kind.STOPPED, "pruned"),
@@ -261,6 +262,7 @@ _OTHER_LINES = LOG_LINES + 10
 #: Width of a picture in a notebook, in characters.
 NOTEBOOK_WIDTH = 100
 
+#: Kind of a line → its colour in a terminal.
 _STYLES = {
     Kind.PROMOTED: "cyan",
     Kind.FINISHED: "green",

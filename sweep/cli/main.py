@@ -147,7 +147,7 @@ def _exit_at_once(codes: Sequence[int]) -> None:
 
 
 def _with_help(error: click.ClickException) -> str:
-    """Return an error's message in plain words; an error of click's gets the command for help."""
+    """Return an error's message in plain words, with the --help command to run, if known."""
     message, context = error.format_message(), getattr(error, "ctx", None)
     for words, plain in _PLAIN_WORDS.items():
         message = message.replace(words, plain)

@@ -299,6 +299,7 @@ def open_answer(
     stream, until_answered = sys.stdout, contextlib.ExitStack()
 
     def answer(data: Any, renderer: Callable[[Any], Any]) -> None:
+        """Print a command's data in the chosen form; `renderer` makes a table of it."""
         until_answered.close()
         terminal = Terminal(stream)
         if as_json or as_csv:
@@ -443,6 +444,7 @@ def announcing_imports(
     timers: list[threading.Timer] = []
 
     def begin(spec: "SweepSpec") -> None:
+        """Pass on the parsed spec; if the import takes `IMPORT_S` seconds, say so."""
         parsed(spec)
         said = f"importing {spec.trainable} and the packages that it needs"
         timer = threading.Timer(IMPORT_S, say, [said])

@@ -24,6 +24,7 @@ from trainables.errors import printable
 
 Data = Mapping[str, Any]
 
+#: Word in a table's cell → its colour in a terminal.
 _STYLES = {
     "RUNNING": "cyan",
     "COMPLETED": "green",

@@ -234,6 +234,7 @@ def _early_workers(
     asked, cores = options_given["jobs"] or 1, joblib.cpu_count()
 
     def begin(spec: "SweepSpec") -> None:
+        """Start as many workers as the parsed spec can use, before the rest is imported."""
         from sweep.core import plugins
         from sweep.driver import capacity
 

@@ -39,6 +39,7 @@ T = TypeVar("T")
 LONGEST = 4000
 #: Matches up to the last ``@``, so that a password with an unquoted ``/`` is hidden, too.
 _USERINFO = re.compile(r"(?<=://)[^\s'\"]*@")
+#: Matches the value of a secret in a URL's query.
 _IN_QUERY = re.compile(
     r"(?i)(?<=[?&;])([\w.-]*(?:token|passw|pwd|secret|key|sig|auth|credential)[\w.-]*=)[^&;#\s'\"]+"
 )
@@ -397,6 +398,7 @@ class StorageError(SweepError):
     exit_code = 4
 
 
+#: Advice for errors about too many open files.
 _OF_FILES = "raise the limit on open files with `ulimit -n 1024`, or give fewer --jobs"
 #: Number of a system's error → the remedy.
 _REMEDIES = {
@@ -443,9 +445,11 @@ def with_remedy(error: OSError) -> str:
 # search space is one element even if it has dots: ``("space", "model.hidden", "choice", 1)``.
 # Lines count from 1.
 
+#: Keys and indices that lead to a setting, from the top of the spec.
 KeyPath = tuple[str | int, ...]
 #: Maximum number of characters of one part of a key in a message.
 LONGEST_PART = 200
+#: Beginnings of the paths of settings about which errors are a BadSpace.
 _OF_THE_SPACE = (("space",), ("forbid",), ("initial",))
 
 

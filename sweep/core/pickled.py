@@ -29,6 +29,7 @@ from trainables.function import FunctionTrainable, TrainingFunction, forms, name
 from trainables.function import name_of as name_of_function
 from trainables.trainable import Trainable
 
+#: Module name of a script that Python runs.
 SCRIPT = "__main__"
 #: Distributions whose versions must be equal when the bytes are loaded.
 LIBRARIES = ("cloudpickle", "torch", "numpy", "gymnasium")

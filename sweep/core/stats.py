@@ -141,6 +141,7 @@ def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
     z = t_quantile((1.0 + LEVEL) / 2.0, 10**9)
 
     def too_far(theta: float) -> bool:
+        """Return whether a true share `theta` is too far from the observed share."""
         return abs(theta - share) > z * math.sqrt(_variance(theta, runs, pairs))
 
     return Interval(share, _edge(share, 0.0, too_far), _edge(share, 1.0, too_far))

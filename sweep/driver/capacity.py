@@ -23,6 +23,7 @@ from trainables.core.processes import worker
 
 #: Folder in which NVIDIA's driver lists the GPUs.
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
+#: Environment variable that names the GPUs that CUDA shows.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 #: Values of that variable for a process without GPUs.
 _NO_DEVICE = ("void", "nodevfiles", "none")

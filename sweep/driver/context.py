@@ -24,7 +24,7 @@ from sweep.slices.store import SweepStore
 from sweep.spec import SweepSpec
 from trainables.checkpoint import signing
 
-#: Maximum number of earlier trials' findings sent with a slice; its checkpoint has its own.
+#: Maximum number of earlier trials whose `Trainable.remembers` is sent with a slice.
 MOST_REMEMBERED = 100
 
 

@@ -37,6 +37,7 @@ from sweep.spec.space import Space, initial
 from sweep.spec.space.domains import exact_decimal
 from sweep.views import formatting, overview
 
+#: Reason of trials that a user stopped.
 STOPPED = "stopped by a person"
 
 

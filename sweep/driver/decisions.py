@@ -40,6 +40,7 @@ from trainables.errors import shorten
 #
 # A waiting clone replaces the first new trial of the plan.
 
+#: Beginning of the reason of a clone that begins instead of a new trial.
 _CLONE = "a clone takes the place of a new trial"
 
 
@@ -157,6 +158,7 @@ def _opened_event(
 # resume would always repeat it. A disk that refuses checkpoints, or a metric that no trial reports,
 # is not counted as a trial's failure: the sweep ends and can be resumed.
 
+#: End of a slice → beginning of the reason for its replica's new status.
 _WHY = {
     End.GOAL: "waits at its rung",
     End.UNMEASURED: "it is past its rung",
@@ -174,6 +176,7 @@ MOST_NAMES = 30
 MOST_NEAR = 3
 #: Minimum similarity of a misspelt name; val_loss and train_loss are less similar.
 _SAME_WORD = 0.8
+#: Name of the end of a trial, in messages.
 _END = "its end"
 
 

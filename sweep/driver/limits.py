@@ -449,8 +449,8 @@ class _Observation:
     """Modification time of the progress file in ns, on the file system's clock; 0 before it was
     read."""
     trained_s: float | None = None
-    """Seconds for which the slice had trained when it wrote the file; None before and after
-    training."""
+    """Seconds for which the slice had trained when it wrote the file; None before it trains and
+    after it."""
 
 
 class Guard:

@@ -207,6 +207,7 @@ class Proposer:
         space = self.spec.space
 
         def given(name: str, _domain: Domain) -> Any:
+            """Return a parameter's proposed value; raise BadSpace if it has none."""
             if name not in searched:
                 problem = "it has no value, although its condition is met"
                 raise space.source.refuse((name,), None, hint="give it a value", problem=problem)
@@ -344,6 +345,7 @@ class Proposer:
         searched = proposal.searched
 
         def given(name: str, _domain: Domain) -> Any:
+            """Return a parameter's proposed value; raise the refusal if it has none."""
             if name not in searched:
                 raise self._refusal(
                     proposal, f"a value for {name}, which is active with these settings"

@@ -44,6 +44,7 @@ SHORT_PATIENCE_S = 5.0
 #: The same for callbacks.
 CALLBACKS_PATIENCE_S = 10.0
 
+#: Message at the first signal.
 _NOTICE = "stopping: running trials save and stop; the same signal again (Ctrl-C) ends at once"
 
 

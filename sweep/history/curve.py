@@ -32,7 +32,7 @@ class Point(NamedTuple):
     value: float | None
     """Value of the metric, perhaps NaN; None if the result has no number for it."""
     others: tuple[float | None, ...] = ()
-    """Values of the results in `Objective.other_results`: those of further objectives, then of
+    """Values of the results in `Objective.other_results`: values of further objectives, then of
     constraints; None for one that the result lacks."""
     seconds: float = 0.0
     """Duration of the iteration in seconds; 0 if the result lacks it."""

@@ -60,7 +60,7 @@ class LimitsChanged:
     """New limit of the checkpoints' size in bytes."""
     jobs: int | None = None
     """New number of slices that run at once, also for later drivers. If a final evaluation runs, it
-    is that of the evaluation only."""
+    is the number of the evaluation's slices only."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,11 @@ class StopChanged:
     stop: Mapping[str, Any]
     """New `stop` section of the spec."""
     top: float | None = None
-    """Value of `time_attr` at which trials are COMPLETED from now on; None keeps that of each."""
+    """Value of `time_attr` at which trials are COMPLETED from now on; None keeps each trial's own
+    value."""
 
 
+#: Event that records a user's request.
 UserCommand = (
     HoldChanged
     | Suspended
@@ -153,6 +155,7 @@ UserCommand = (
 
 
 Scalar = bool | int | float | str
+#: Name of a result → its value.
 Metrics = Mapping[str, Scalar]
 #: Name → number, text, or a list of them: the values behind a decision, for its explanation.
 Evidence = Mapping[str, Any]
@@ -189,6 +192,7 @@ MOVES: Mapping[Status, frozenset[Status]] = {
     Status.FAILED: frozenset({Status.PAUSED}),
 }
 
+#: Statuses of trials that train no more, unless a user lets them continue.
 FINISHED = frozenset({Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FAILED})
 
 
@@ -256,15 +260,16 @@ class Saved:
     """Ledger's record of one checkpoint file."""
 
     iteration: int
-    """Number of the iteration after which it was saved."""
+    """Number of the iteration after which the checkpoint was saved."""
     digest: str
     """SHA-256 of the file's content, in hexadecimal digits."""
     file: str
     """Path of the file, relative to the trial's folder."""
     size: int
-    """Size in bytes, including the segment files to which it refers."""
+    """Size of the checkpoint in bytes, including the segment files to which it refers."""
     value: float | None = None
-    """Value of the metric at that iteration; None if it was not reported or not finite there."""
+    """Value of the metric at that iteration; None if the metric was not reported or not finite
+    there."""
 
 
 @dataclass(frozen=True)
@@ -317,8 +322,8 @@ class TermBegan:
     pool: str = ""
     """Name of the pool, such as ``loky``."""
     unrecorded_s: float = 0.0
-    """Seconds for which the previous driver went on after its last event before it was killed, by
-    its lease."""
+    """Seconds for which the previous driver went on after its last event before it was killed,
+    according to its lease."""
 
 
 @dataclass(frozen=True)
@@ -342,8 +347,8 @@ class FinalEvaluationBegan:
     pool: str = ""
     """Name of the pool, such as ``loky``."""
     unrecorded_s: float = 0.0
-    """Seconds for which the previous driver went on after its last event before it was killed, by
-    its lease."""
+    """Seconds for which the previous driver went on after its last event before it was killed,
+    according to its lease."""
 
 
 #: Prefix of the reason of an end by the limit of this name.
@@ -465,8 +470,8 @@ class Reported:
     rows: tuple[Row, ...] = ()
     """One row per new iteration; the ledger stores them in a table of their own."""
     sums: Sums | None = None
-    """Sums over all results of the replica, with these; None until `History.with_sums` has added
-    them."""
+    """Sums over all results of the replica, including `rows`; None until `History.with_sums` has
+    added them."""
 
     @property
     def new_rows(self) -> tuple[Row, ...]:
@@ -522,8 +527,8 @@ class Closed:
     had and, if results were lost, the lost ones again. The ledger stores them in a table of their
     own."""
     sums: Sums | None = None
-    """Sums over all results of the replica, with these; None until `History.with_sums` has added
-    them."""
+    """Sums over all results of the replica, including `rows`; None until `History.with_sums` has
+    added them."""
     saved_to: int | None = None
     """Last iteration covered by a checkpoint, after which results must be computed again and have
     the key `UNSAVED`; None if no result was lost."""
@@ -583,7 +588,7 @@ class EarlierSweep:
     ranked: int
     """Number of trials of that sweep that had a rank, including those not copied."""
     trials: tuple[RankedSettings, ...]
-    """Trials copied from it, best first."""
+    """Trials copied from that sweep, best first."""
 
 
 @dataclass(frozen=True)
@@ -603,7 +608,8 @@ class SpaceChanged:
     space: Mapping[str, Any]
     """New `space` section of the spec."""
     trial: int
-    """Number of the first trial that is proposed from it; earlier ones may lie outside."""
+    """Number of the first trial that is proposed from the new space; earlier ones may lie
+    outside."""
 
 
 @dataclass(frozen=True)
@@ -615,7 +621,9 @@ class SpaceExhausted:
     """Reason that the searcher gave, as a text for people."""
 
 
+#: Event about one trial.
 OfTrials = Created | Opened | Reported | Closed | Moved
+#: Any event of the ledger.
 Event = (
     TermBegan
     | FinalEvaluationBegan

@@ -140,12 +140,13 @@ class _TrialScores(NamedTuple):
     """True if the trial ever reached a goal or its end; otherwise `path` has only its present
     level."""
     evaluations: float
-    """Variance of its score due to the episodes of one evaluation, the mean over its seeds; 0 if
-    unknown."""
+    """Variance of the trial's score due to the episodes of one evaluation, the mean over its seeds;
+    0 if unknown."""
     steps: float
     """Environment steps that the trial has trained."""
     is_random: bool | None
-    """True if its results may depend on random numbers, False if they do not; None if unknown."""
+    """True if the trial's results may depend on random numbers, False if they do not; None if
+    unknown."""
     top: float | None
     """Value of `time_attr` at which the trial is COMPLETED; None without one."""
 
@@ -553,7 +554,7 @@ class _Fit:
     """Number of a trial → its index in the arrays of `estimates`."""
     estimates: "Estimates | None" = None
     """Estimates in units of the metric, with the sign changed if it is minimised; None with too few
-    trials, whose order is then that of their scores."""
+    trials, which are then ordered by their scores."""
 
     @cached_property
     def places(self) -> dict[int, int]:

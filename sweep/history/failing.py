@@ -16,6 +16,7 @@ from trainables.errors import shorten
 
 #: Pattern of numbers and addresses, which may differ between the texts of one error.
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+#: Pattern of a traceback's line that names a place in the source.
 _FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 
 

@@ -26,7 +26,7 @@ class Objective:
     """Name of the result that is the horizontal axis of curves, such as iterations or environment
     steps."""
     aggregate: Aggregate = field(default_factory=Aggregate)
-    """Rule that makes one score of those of several replicas, such as their mean."""
+    """Rule that makes one score of several replicas' scores, such as their mean."""
     objectives: Objectives = ()
     """Further objectives: pairs of a result's name and ``max`` or ``min``."""
     constraints: tuple[Constraint, ...] = ()

@@ -35,8 +35,11 @@ from sweep.spec.space import Choice, Domain, Float, Int, Normal, Ordinal, choice
 #: Studies are an implementation detail: do not print Optuna's messages about them.
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
+#: Purpose of a study: a sampler's model, or a display.
 View = Literal["modelled", "shown"]
+#: Optuna's word for the mode of an objective.
 Direction = Literal["maximize", "minimize"]
+#: Status of a trial → Optuna's state.
 STATES: Mapping[Status, TrialState] = {
     Status.WAITING: TrialState.WAITING,
     Status.RUNNING: TrialState.RUNNING,
@@ -106,6 +109,7 @@ def _equivalent_domain(domain: Domain, view: View) -> Float | Int | Choice:
     return domain
 
 
+#: Domain of a quantile, for numbers that Optuna gets as quantiles.
 _QUANTILE = Float(0.0, 1.0)
 #: Maximum number of values of a grid for a sampler. Beyond it, Optuna's Gaussian process would list
 #: all values in gigabytes of memory, and rounding to a step would be inexact.

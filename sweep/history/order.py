@@ -20,9 +20,11 @@ from typing import Any
 from sweep.history.events import FINISHED, Status
 from sweep.history.trial import Trial, rank_key
 
+#: Sort key of a trial; its last item is the trial's number.
 Entry = tuple[Any, ...]
 #: Function that returns the entry by which a trial is sorted, or None to leave the trial out.
 Key = Callable[[Trial], Entry | None]
+#: Function that returns a trial's numbers in a `Total`.
 Amounts = Callable[[Trial], tuple[float, ...]]
 #: Number of changed trials above which the list is sorted again instead of moving each of them.
 _SORT_ABOVE = 100
@@ -140,7 +142,7 @@ class Order(Summary):
     changed_from: int = 0
     """Lowest index of `entries` that may have changed since a reader last set this attribute."""
     _of: dict[int, Entry] = field(default_factory=dict)
-    """Number of a trial → its entry in `entries`."""
+    """Number of a trial → the trial's entry in `entries`."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Replace in `entries` those of the trials that changed since the last call.

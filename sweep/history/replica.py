@@ -46,12 +46,13 @@ class Replica:
     reason: str = ""
     """Reason for the status, as a text for people."""
     was_waiting: bool = False
-    """True if it was PRUNED only because the sweep ended while it waited to be promoted."""
+    """True if the replica was PRUNED only because the sweep ended while it waited to be
+    promoted."""
     hold: UserHold = UserHold.NONE
     """State in which a user keeps the replica, whatever the scheduler decides; NONE if no user
     does."""
     goal: Goal = field(default_factory=Goal)
-    """Point up to which it trains before the scheduler decides again."""
+    """Point up to which the replica trains before the scheduler decides again."""
     curve: list[Point] = field(default_factory=list)
     """Results that decisions use, oldest first; with `History.shows_unsaved`, all of `attempt`."""
     tail: list[Point] = field(default_factory=list)
@@ -78,8 +79,8 @@ class Replica:
     slices: int = 0
     """Number of slices opened so far."""
     queued_at: int = 0
-    """Number of the event since which it waits for a slot or has one. An interruption by the
-    driver's end does not change it."""
+    """Number of the event since which the replica waits for a slot or has one. An interruption by
+    the driver's end does not change the number."""
     lost_slices: int = 0
     """Number of successive slices whose processes died, since the last slice that ended
     otherwise."""
@@ -89,10 +90,11 @@ class Replica:
     error: str = ""
     """Newest traceback, or message of a disk that refused a checkpoint; empty without one."""
     exactness: str = ""
-    """Text that says how exactly its checkpoints can be resumed; empty before the first slice
-    ended."""
+    """Text that says how exactly the replica's checkpoints can be resumed; empty before the first
+    slice ended."""
     is_random: bool | None = None
-    """True if its results may depend on random numbers, False if they do not; None if unknown."""
+    """True if the replica's results may depend on random numbers, False if they do not; None if
+    unknown."""
     reported: bool = False
     """True if a result ever had the metric, even as NaN or in a lost result. Results of a running
     slice count only with `History.shows_unsaved`."""
@@ -105,7 +107,7 @@ class Replica:
     started_at: float | None = None
     """Time at which the first slice was opened, in seconds since 1970; None before."""
     ended_at: float | None = None
-    """Time at which it finished, in seconds since 1970; None unless it is finished."""
+    """Time at which the replica finished, in seconds since 1970; None unless it is finished."""
     seconds: float = 0.0
     """Seconds of training so far; iterations computed twice count once."""
     steps: float = 0.0

@@ -39,8 +39,8 @@ class Milestone:
     other_scores: tuple[float | None, ...] = ()
     """Scores in the further objectives at that time; None for one that there was not."""
     violations: tuple[float, ...] = ()
-    """Amount by which each constraint was violated; 0 or less if it held, infinite if the result
-    was unknown."""
+    """Amount by which each constraint was violated; 0 or less if the constraint held, infinite if
+    the result was unknown."""
     level: float = math.inf
     """Value of `time_attr` at which the score is compared; infinite if the trial was COMPLETED."""
     scores: tuple[float | None, ...] = ()

@@ -35,10 +35,14 @@ from sweep.spec import sections
 
 #: Maximum nesting depth of lists and mappings.
 DEEPEST = 64
+#: Integers in the ledger are at least -`_END` and below `_END`.
 _END = 2**63
+#: Maximum number of characters of a value in a message.
 _SHOWN = 40
+#: Pattern of the name of a checkpoint's file, in a slice's folder or not.
 _FILE = re.compile(r"([0-9]{1,19}/)?(?!\.\.?\Z)[^/\0]+")
 
+#: Schema of an integer of 64 bits or a float.
 _NUMBER = core_schema.union_schema(
     [core_schema.int_schema(strict=True, ge=-_END, lt=_END), core_schema.is_instance_schema(float)],
     custom_error_type="number",
@@ -180,7 +184,9 @@ def short_repr(raw: object) -> str:
 # -------------------------------------------------------------------------------------------------
 # Events and results.
 
+#: Kind of an event, as in the ledger → its class.
 _KINDS: Mapping[str, type[Any]] = {cls.kind: cls for cls in get_args(Event)}
+#: Types of a result's values.
 _SCALARS = frozenset({bool, int, float, str})
 
 

@@ -67,6 +67,7 @@ LOOK_S = 0.2
 STALE_S = 3600.0
 #: Bytes of the note of a pool's remark that are read; a longer one is torn.
 _LONGEST_REMARK = 2**12
+#: Flags that open a file for writing, emptied if it exists.
 _WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 

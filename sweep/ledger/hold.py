@@ -18,6 +18,7 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.lease import Lease
 from trainables.core.processes.ending import delete_semaphores
 
+#: Function that shows a message to the user.
 Say = Callable[[str], None]
 
 #: Seconds between two renewals of the lease, and the most of a killed driver's time that is lost.

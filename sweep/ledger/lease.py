@@ -23,7 +23,9 @@ from sweep.ledger import codec, process, storage
 from sweep.ledger.codec import DecodeError
 from sweep.ledger.tables import Connection
 
+#: File with a random id that changes at each start of the machine.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: Message of a driver that has lost its lease.
 _LEFT = (
     "this driver gave no sign of life for too long and has stopped; every result it wrote is kept"
 )
@@ -132,6 +134,7 @@ _COLUMN_OF = {
     "renewals": "renewed",
     "driven_at": "drove_at",
 }
+#: Columns of a lease, for SQL.
 _COLUMNS = ", ".join(_COLUMN_OF.values())
 #: Separator between kernel and namespace in the column `kernel`.
 _SEPARATOR = "|"

@@ -43,6 +43,7 @@ from sweep.ledger.tables import Connection
 # It is the wall clock at the start of this process plus the time since then on the boot clock, so
 # setting the wall clock meanwhile changes no duration.
 
+#: Wall clock at the start of the boot clock, in seconds since 1970.
 _BEGAN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -123,6 +124,7 @@ def read_header(database: "storage.Database") -> tuple[LedgerHeader, Mapping[str
         return head, vars(codec.read(Provenance, codec.parse(head.provenance)))
 
 
+#: Function that writes further rows in the transaction of an append.
 InTransaction = Callable[[Connection], None]
 
 
@@ -229,6 +231,7 @@ class Ledger:
         wrote: list[Recorded] = []
 
         def write(is_retry: bool) -> list[Recorded]:
+            """Write the events, unless an earlier try has committed them; return them numbered."""
             with self._database.writing() as connection:
                 if is_retry and wrote and _is_committed(connection, wrote):
                     return wrote
@@ -350,6 +353,7 @@ class Ledger:
 
 #: Kinds of events that have result rows.
 _WITH_RESULTS = frozenset({Reported.kind, Closed.kind})
+#: SQL that selects whole events.
 _EVENTS = "SELECT k, epoch, at, kind, body FROM events"
 #: SQL limit that means no limit.
 _ALL = 2**62

@@ -42,7 +42,9 @@ IDLE_S = 20.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 0.5
 #: Remedies: for a server that is away, for a missing right, and for any other error.
 _SEE = "check that the server is running and that you can log in, then try again"
+#: Advice if a right is missing.
 _ASK = "ask the owner of the database for that right"
+#: Advice if the ledger may be damaged.
 _VERIFY = "`sweep verify` lists the damage"
 #: Oldest supported version of PostgreSQL.
 OLDEST = 12
@@ -50,11 +52,15 @@ OLDEST = 12
 # psycopg logs lost connections; they are remade here, or reported in an error.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
+#: Pattern of the beginning of a PostgreSQL URL.
 _URL = re.compile(r"postgresql(\+psycopg)?://")
+#: Pattern of the name of a ledger's schema.
 _SCHEMA = re.compile(r"sweep_[0-9a-f]{32}")
+#: Keys of a connection whose values are never shown.
 _SECRETS = frozenset(("password", "sslpassword", "oauth_client_secret"))
 #: Prefixes of SQLSTATE while a server starts, stops or recovers, or has too many clients.
 _AWAY = ("08", "57P", "53300")
+#: SQL that selects the server's time in seconds since 1970, and its version.
 _ABOUT = "SELECT extract(epoch FROM clock_timestamp())::float8, current_setting('server_version')"
 #: Query for settings whose value "off" may damage the database when its machine crashes. The
 #: setting synchronous_commit is no risk: `_prepare` turns it on.
@@ -62,6 +68,7 @@ _CARELESS = """
 SELECT name FROM pg_catalog.pg_settings
 WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name
 """
+#: SQL that selects objects in a schema that no ledger has.
 _STRANGE = """
 SELECT CASE relkind WHEN 'r' THEN 'rule, trigger or policy on'
        ELSE 'relation of kind ' || relkind::text END, relname

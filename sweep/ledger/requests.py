@@ -98,6 +98,7 @@ class Requests:
         row = (time.time(), verb, json.dumps(dict(body)))
 
         def insert(is_retry: bool) -> int:
+            """Insert the request, unless an earlier try has; return its number."""
             with self._database.writing() as connection:
                 found = connection.execute(_SAME, row).fetchone() if is_retry else None
                 return int((found or connection.execute(_INSERT, row).fetchone())[0])
@@ -136,12 +137,15 @@ class Requests:
             return None if text is None else codec.read(Answer, codec.parse(text))
 
 
+#: SQL that inserts a request under the next number.
 _INSERT = (
     "INSERT INTO requests (number, epoch, at, verb, body) "
     "VALUES ((SELECT coalesce(max(number), 0) + 1 FROM requests), "
     "(SELECT coalesce(max(epoch), 0) FROM events), ?, ?, ?) RETURNING number"
 )
+#: SQL that selects the number of an equal request.
 _SAME = "SELECT number FROM requests WHERE at = ? AND verb = ? AND body = ?"
+#: SQL that selects requests without an answer.
 _PENDING = "SELECT number, epoch, verb, body FROM requests WHERE answer IS NULL ORDER BY number"
 
 
@@ -163,6 +167,7 @@ def answer_writer(answers: Mapping[int, Answer]) -> Callable[[Connection], None]
     """
 
     def write(connection: Connection) -> None:
+        """Write all answers in the given transaction."""
         for number, answer in answers.items():
             connection.execute(
                 "UPDATE requests SET answered_at = ?, answer = ? WHERE number = ?",

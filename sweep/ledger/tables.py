@@ -13,7 +13,9 @@ from sweep.core.errors import DamagedLedger, StorageError, with_remedy
 from sweep.ledger.codec import DecodeError
 from trainables.checkpoint import disk
 
+#: File in which Linux lists the mounted file systems.
 _MOUNTS = Path("/proc/self/mountinfo")
+#: Pattern of a character that `_MOUNTS` contains as an octal number.
 _OCTAL = re.compile(r"\\([0-7]{3})")
 #: File systems that only one kernel can have mounted. On any other, such as a network or virtual
 #: machine share or a FUSE program, another kernel may have the file open: no list is complete.
@@ -121,6 +123,7 @@ def retried(method: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(method)
     def call(*arguments: P.args, **more: P.kwargs) -> T:
+        """Call the method until no other process locks the database."""
         return call_repeatedly(lambda _again: method(*arguments, **more))
 
     return call

@@ -20,6 +20,7 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.tables import Connection
 from trainables.core import failpoints
 
+#: Table with the revision of the ledger's tables.
 VERSION_TABLE = "sweep_schema"
 #: Folder of the scripts ``r0001_first_tables.py``, …: one line of revisions, the last is current.
 SCRIPTS = Path(__file__).parent / "migrations"

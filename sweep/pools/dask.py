@@ -20,6 +20,7 @@ from sweep.pools._shared import cluster
 from sweep.pools._shared import worker as there
 from sweep.slices.messages import SliceOutcome
 
+#: Example of a scheduler's address, for messages.
 _EXAMPLE = "such as tls://node-1:8786"
 
 
@@ -256,6 +257,7 @@ def _run_here(sent: bytes) -> SliceOutcome:
     key = str(worker.get_current_task())
 
     def is_wanted() -> bool:
+        """Return whether the worker stays in the cluster and its task was not cancelled."""
         task = worker.state.tasks.get(key)
         stays = worker.status.name in ("running", "paused")
         return stays and task is not None and task.state != "cancelled"

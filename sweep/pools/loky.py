@@ -47,8 +47,8 @@ class _Slot:
     busy: bool = False
     """True while a slice runs in the slot."""
     last: tuple[str, int, int] | None = None
-    """ID of the sweep, number of the trial and index of the replica of its newest slice; None
-    before the first."""
+    """ID of the sweep, number of the trial and index of the replica of the slot's newest slice;
+    None before the first."""
     outcome: Future[SliceOutcome] | None = None
     """Future of the newest slice; None before the first."""
     error: SweepError | None = None
@@ -58,8 +58,8 @@ class _Slot:
     retired: bool = False
     """True if the slot is to close once it is idle, because the pool has shrunk."""
     free_since: float = 0.0
-    """Time at which its newest slice ended, in seconds of the monotonic clock; 0 before the first
-    one."""
+    """Time at which the slot's newest slice ended, in seconds of the monotonic clock; 0 before the
+    first one."""
 
     @property
     def alive(self) -> bool:

@@ -46,10 +46,13 @@ CALLS = 8
 #: Ray's numbers of the reasons for a regular end of a node: stopped or drained.
 EXPECTED = (1, 3, 4)
 
+#: Example of a head node's address, for messages.
 _EXAMPLE = "such as node-1:6379"
+#: Instruction for starting a Ray cluster with a token.
 _HOW = (
     "run `ray get-auth-token --generate`, copy its file to each machine, then run `ray start` there"
 )
+#: Environment variable that turns Ray's authentication on.
 _MODE = "RAY_AUTH_MODE"
 _LENGTH, _LAST_PORT = 8, 65_535
 

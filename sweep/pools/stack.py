@@ -36,7 +36,8 @@ class _Process:
     process: Any
     """The process, as an object of `multiprocessing`."""
     requests: Any
-    """Pipe to the process: pairs of a request's number and its slice, or None to abort that one."""
+    """Pipe to the process: pairs of a request's number and its slice, or None to abort that
+    slice."""
     replies: Any
     """Pipe from the process: pairs of a request's number and an outcome, or of None and a `Pace` or
     `DeviceFailed`."""

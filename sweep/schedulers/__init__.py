@@ -85,8 +85,8 @@ class AddSeed:
     trial: int
     """Number of the trial."""
     index: int
-    """Index of the new replica: follows those of the trial, and of earlier decisions of the same
-    plan."""
+    """Index of the new replica: follows the indices of the trial's replicas, also of those that
+    earlier decisions of the same plan add."""
     goal: Goal
     """Point up to which the new replica trains before the next decision."""
     reason: str

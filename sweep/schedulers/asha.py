@@ -61,6 +61,7 @@ from sweep.schedulers._shared.seeding import Step
 from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
 from sweep.spec.sections import AUTO, written_seeds
 
+#: Value of the option ``type``: trials pause at rungs, and the best are promoted.
 PROMOTION: Literal["promotion"] = "promotion"
 #: Number of the best trials that a new sweep trains to the top rung by default.
 FINISH_BEST = 1

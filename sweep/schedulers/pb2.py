@@ -78,6 +78,7 @@ class Scheduler(Population):
         """
 
         def is_allowed(point: Array) -> bool:
+            """Return whether a point (D,), completed by the parent's settings, is in the space."""
             return is_in(self.context.space, self._with_numbers(point, parent))
 
         x, t, y = self._observations(history)

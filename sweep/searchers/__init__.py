@@ -135,17 +135,17 @@ class Supports:
     """Abilities of a searcher; the texts stand in the table of docs/searchers.md."""
 
     proposes: str
-    """Text on how it proposes, in one clause."""
+    """Text on how the searcher proposes, in one clause."""
     conditions: str
-    """Text on how it treats conditional parameters."""
+    """Text on how the searcher treats conditional parameters."""
     choices: str
-    """Text on how it treats choices, which have no order."""
+    """Text on how the searcher treats choices, which have no order."""
     unfinished: str
-    """Text on how it treats trials that still run."""
+    """Text on how the searcher treats trials that still run."""
     objectives: bool = False
-    """True if it looks for a front of several objectives."""
+    """True if the searcher looks for a front of several objectives."""
     constraints: bool = False
-    """True if it avoids settings that violate a constraint on results."""
+    """True if the searcher avoids settings that violate a constraint on results."""
 
 
 KIND: plugins.Kind[Searcher] = plugins.Kind(

@@ -88,6 +88,7 @@ class Searcher(searchers.Searcher):
         proposed = dict(zip(domains, strategy.ask().tolist(), strict=True))
 
         def propose(name: str, domain: Domain) -> object:
+            """Return CMA-ES's value of a parameter, or a random one if it proposed none."""
             if name in proposed:
                 return domain.value_at(proposed[name])
             return domain.value_at(float(rng.generator(request.seed, name).random()))

@@ -51,6 +51,7 @@ class _Process:
     """True if a trial left a thread running, so that no other trial may run in this process."""
 
 
+#: Live trainables of this process.
 _process = _Process()
 
 

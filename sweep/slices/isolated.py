@@ -40,7 +40,9 @@ LEAVE_S: Final = 5.0
 _DEVICES: Final = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 #: Name of a trial's process, by which the pool finds it.
 NAME: Final = "sweep-trial"
+#: Number of prctl's operation PR_SET_NAME.
 _SET_NAME: Final = 15
+#: Module `multiprocessing.util`, with its private functions.
 util: Any = _util
 _Pipe: TypeAlias = "connection.Connection[Any, Any]"
 #: Folders of installed packages; modules elsewhere are the user's own, imported by each trial.

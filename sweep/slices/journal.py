@@ -20,7 +20,9 @@ from sweep.history.events import Metrics, Row, Saved
 from sweep.ledger.folder import journal
 from trainables.checkpoint import disk
 
+#: Flags that open a new, empty journal for appending.
 _OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+#: Function that writes plain data as JSON without spaces.
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 

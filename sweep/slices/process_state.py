@@ -25,10 +25,12 @@ from typing import Any, Final
 
 from trainables.core.processes import reaper
 
+#: Signals whose handlers are restored after a slice.
 _SIGNALS: Final = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1),
     signal.SIGUSR2,
 )
+#: Number of prctl's operation PR_GET_CHILD_SUBREAPER.
 _GET_SUBREAPER: Final = 37
 
 
@@ -53,6 +55,7 @@ def _setter(name: str) -> Callable[[Any, Any], object]:
     *above, last = name.split(".")
 
     def put(module: Any, value: object) -> None:
+        """Set the attribute of an imported module."""
         for part in above:
             module = getattr(module, part)
         setattr(module, last, value)
@@ -67,6 +70,7 @@ def _getter(name: str) -> Callable[[Any], Any]:
     """
 
     def get(module: Any) -> Any:
+        """Return the attribute of an imported module."""
         for part in name.split("."):
             module = getattr(module, part)
         return module

@@ -47,6 +47,7 @@ LOOK_S = 0.02
 Output = Callable[[SliceSpec], contextlib.AbstractContextManager[object]]
 #: Runs a slice in another process and returns its outcome, or returns None to run it here.
 Elsewhere = Callable[[SliceSpec, Output], SliceOutcome | None]
+#: Flags that open a progress file for writing, emptied if it exists.
 _NOTE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 

@@ -29,6 +29,7 @@ from trainables.core.processes.program import is_ctrl_c
 from trainables.errors import DeviceError, DeviceOutOfMemory
 from trainables.trainable import Trainable
 
+#: Number of a request, and its slice; None to abort that slice.
 Request: TypeAlias = tuple[int, SliceSpec | None]
 #: Seconds between two replies with a `Pace`, at least.
 PACE_S = 1.0

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from sweep.core.errors import BadConfig, UsageError
 from sweep.spec import yaml_source
 
+#: Program whose file is converted: Weights & Biases, or RL Baselines3 Zoo.
 Kind = Literal["wandb", "zoo"]
 #: Name of each kind of file in messages.
 CALLED: Mapping[Kind, str] = {

@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema
 from sweep.core import stats
 from trainables.core.settings import Settings
 
+#: Direction of an objective: to be minimised or maximised.
 Mode = Literal["min", "max"]
 
 
@@ -191,6 +192,7 @@ def interquartile_mean(ordered: Sequence[float]) -> float:
     return stats.weighted_mean(ordered, weights)
 
 
+#: Name of an aggregate without a number → its function of the seeds' scores.
 _CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean": stats.mean,
     "iqm": interquartile_mean,
@@ -207,6 +209,7 @@ _CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {
 #: Pairs of result and mode, in the order of the file.
 Objectives = tuple[tuple[str, Mode], ...]
 
+#: Pattern of a limit such as ``<= 0.1``.
 _LIMIT = re.compile(r"\s*(<=|>=)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 

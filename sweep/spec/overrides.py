@@ -29,9 +29,9 @@ class Override:
     value: Any
     """New value, as plain data."""
     typed: str
-    """Text that messages show as its origin, for example ``--set config.lr=0.1``."""
+    """Text that messages show as the setting's origin, for example ``--set config.lr=0.1``."""
     remark: str = ""
-    """Remark about it for the user; usually empty."""
+    """Remark about the override for the user; usually empty."""
 
     @classmethod
     def parse(

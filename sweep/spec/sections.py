@@ -25,11 +25,13 @@ from trainables.core.settings import Settings
 # -------------------------------------------------------------------------------------------------
 # Sizes in bytes, in human-readable form: ``4GB``, ``1.5GiB``, ``4.2 GB``.
 
+#: Unit of a size in capital letters → its bytes.
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)}
 _UNITS |= {f"{letter}IB": 1024**n for n, letter in enumerate("KMGT", start=1)}
 #: Limit of SQL's 64-bit integers.
 _LARGEST = 2**63
+#: Pattern of a size: number and unit.
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -90,6 +92,7 @@ MOST_TRIALS = 1_000_000
 # -------------------------------------------------------------------------------------------------
 # The number of seeds of each setting: the key `seeds`.
 
+#: Value of a setting that sweep chooses.
 AUTO: Literal["auto"] = "auto"
 #: Maximum number of seeds of one trial.
 MOST = 1000
@@ -449,6 +452,7 @@ def _read_list(items: str, example: str) -> BeforeValidator:
     """
 
     def read(raw: Any) -> Any:
+        """Return a list as a tuple; raise ValueError for anything else."""
         if isinstance(raw, list | tuple):
             return tuple(raw)
         raise ValueError(f"a list of {items}, such as {example}")
@@ -495,8 +499,10 @@ InitialField = Annotated[
 # -------------------------------------------------------------------------------------------------
 # Names of sweeps, which become folders and arguments of commands, and names of results.
 
+#: Maximum length of a sweep's name, in characters.
 LONGEST_NAME = 100
 
+#: Pattern of a sweep's name.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: Device names of Windows, with any suffix: such folders cannot be copied there.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
@@ -505,6 +511,7 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNOREC
 #: disks ignore case.
 _ROOT_NAMES = re.compile(r"mlflow\.db([.-].*)?|mlartifacts", re.IGNORECASE)
 
+#: Rule for a sweep's name, for messages.
 _ALLOWED = (
     f"1 to {LONGEST_NAME} letters a-z or A-Z, digits, . _ -, beginning with a letter or digit"
 )

@@ -29,11 +29,13 @@ from sweep.spec.sections import RESULT_PATH, RESULT_PATH_ALLOWED, source_of
 from sweep.spec.validation import refusing, validate
 from trainables.core.settings import Settings
 
+#: Key of ``stop`` for the test of a plateau.
 PLATEAU = "plateau"
 #: Results that only grow, so that a criterion on them shows a trial's progress.
 COUNTERS = ("training_iteration", "timesteps_total", "episodes_total", "time_total_s")
 #: Key of the number of consecutive results that must meet a criterion.
 CONSECUTIVE = "consecutive"
+#: Rule for a value of ``stop``, for messages.
 _ALLOWED = 'a valid number, {"<=": number} or {">=": number}, with consecutive: N in them or not'
 
 

@@ -65,6 +65,7 @@ def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(read)
     def reading(*arguments: Any) -> Any:
+        """Call `read`; raise its BadConfig as an error that pydantic passes on."""
         try:
             return read(*arguments)
         except BadConfig as error:

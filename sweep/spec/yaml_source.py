@@ -37,16 +37,25 @@ MOST_NODES = 10_000
 NUMBERED: frozenset[KeyPath] = frozenset({("seeds",)})
 """Paths of mappings that may have numbers as keys, which are read as text."""
 
+#: Pattern of a decimal integer.
 _INT = re.compile(r"[-+]?[0-9]+")
+#: Pattern of an octal or hexadecimal integer.
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+#: Pattern of a decimal number.
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+#: Pattern of infinity and NaN.
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+#: Pattern of a date, which is refused without quotes.
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?")
+#: Pattern of a number with underscores, which is refused without quotes.
 _GROUPED = re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?")
+#: Integers of this length, in characters, are refused as too large.
 _LONGEST_INT = 25
+#: Pattern of a character that YAML does not allow.
 _UNPRINTABLE = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff]"
 )
+#: Text without quotes → value that it stands for.
 _WORDS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),

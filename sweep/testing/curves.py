@@ -45,6 +45,7 @@ def as_curve(curve: Curve | Table) -> Curve:
         return curve
 
     def read(point: CurvePoint) -> Mapping[str, Any]:
+        """Return a trial's result from the table; raise UsageError if the table lacks it."""
         row = curve[point.trial] if point.trial < len(curve) else ()
         if point.iteration > len(row):
             raise UsageError(

@@ -24,6 +24,7 @@ from sweep.slices.slice import Stretch
 from sweep.testing.curves import SECONDS, Curve, CurvePoint
 from trainables.core.results import Counters
 
+#: Number of a trial, and index of its replica.
 Replica = tuple[int, int]
 
 
@@ -39,6 +40,7 @@ class SimulatedCheckpoint:
     """Counter → its value, for counters that continue after a restore, such as the total steps."""
 
 
+#: State of a trial before its first iteration.
 _NOTHING = SimulatedCheckpoint(0, {}, Counters().get_state())
 
 
@@ -47,7 +49,7 @@ class _Running:
     """A slice that runs on the simulated clock."""
 
     stretch: tuple[int, Goal]
-    """Iteration at which the slice began, and its goal; they identify it after a kill."""
+    """Iteration at which the slice began, and its goal; they identify the slice after a kill."""
     ends_at: float
     """Simulated time at which the slice ends, in seconds."""
     future: Future[SliceOutcome] | None = None

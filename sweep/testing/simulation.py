@@ -34,10 +34,10 @@ class Decision:
     """One decision of a sweep; decisions of two sweeps that are the same compare equal."""
 
     kind: str
-    """``trial`` (a trial was created), ``slice`` (it got a new goal) or ``move`` (its status
-    changed)."""
+    """``trial`` (a trial was created), ``slice`` (a trial got a new goal) or ``move`` (a trial's
+    status changed)."""
     trial: int
-    """Number of the trial that it is about."""
+    """Number of the trial that the decision is about."""
     fields: dict[str, Any]
     """Other fields of the event as plain data, without the numbers of events and slices."""
 
@@ -49,7 +49,7 @@ class SimulationResult:
     state: str
     """State of the sweep at its end, such as ``finished``."""
     history: History
-    """History at the sweep's end, with all results; trials that a user holds are as they are."""
+    """History at the sweep's end, with all results; trials that a user holds keep their status."""
     records: tuple[Recorded, ...]
     """All events of the sweep, each with its number and time."""
     seconds: float

@@ -31,6 +31,7 @@ from sweep.views.lookup import Sweep
 
 Data = dict[str, Any]
 
+#: Status of a trial → its word in a sentence.
 _WORDS = {
     Status.WAITING: "waiting",
     Status.PAUSED: "paused",

@@ -47,18 +47,19 @@ class State(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """Its driver ended in order before all was done, on request or by an error; it can be
-    resumed."""
+    """The sweep's driver ended in order before all was done, on request or by an error; the sweep
+    can be resumed."""
     PAUSED = "paused"
     """Its driver runs and waits for `sweep unpause`."""
     INTERRUPTED = "interrupted"
-    """Its driver was killed, or none has begun yet; it can be resumed."""
+    """The sweep's driver was killed, or none has begun yet; the sweep can be resumed."""
     TESTING = "testing"
     """A driver retrains the best trials under test seeds."""
 
 
 #: States of a sweep with a running driver.
 DRIVEN = frozenset({State.RUNNING, State.PAUSED, State.TESTING})
+#: Events with which a driver's term begins.
 _BEGINNINGS = (TermBegan, FinalEvaluationBegan)
 
 

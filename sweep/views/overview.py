@@ -410,6 +410,7 @@ def pick(history: History, trial: Trial) -> Data | None:
     runner_up, second_expected = None, None if second is None else history.expected(second)
 
     def as_much(other: Trial) -> bool:
+        """Return whether another trial's expected score equals the pick's."""
         its = history.expected(other)
         return its is not None and its.value == expected.value
 

@@ -474,8 +474,9 @@ def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-#: Text that Hydra reads as it is, and words that it does not read as text.
+#: Pattern of text that Hydra reads as it is, except `_WORDS`.
 _BARE = re.compile(r"[A-Za-z_/][\w./-]*")
+#: Words that Hydra does not read as text.
 _WORDS = frozenset({"true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off"})
 
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from trainables.policies.q.networks import QPolicy
 
+#: Name of a column → its rows (B, …).
 Rows = Mapping[str, NDArray[Any]]
 
 
@@ -527,6 +528,7 @@ class DQN(Trainer):
         batch.pop("indices", None)
 
         def step(inputs: "Mapping[str, Tensor]") -> "Mapping[str, Any]":
+            """Take a gradient step on a minibatch; return its statistics and errors."""
             return self._step(inputs, inputs["rate"])._asdict()
 
         return Learnt(**self.graphs.run("step", step, {**batch, "rate": self.learning_rate}))

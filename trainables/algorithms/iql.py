@@ -125,6 +125,7 @@ class IQL(OffPolicyTrainer):
             return self._step(batch, *rates)
 
         def step(inputs: "Mapping[str, Tensor]") -> "dict[str, Any]":
+            """Take a gradient step on a minibatch; return its statistics."""
             return self._step(inputs, *(inputs[name] for name in RATES))
 
         named = dict(zip(RATES, rates, strict=True))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
+#: Name of a column → its rows (B, …).
 Rows = Mapping[str, NDArray[Any]]
 #: Target entropy of choices, as a share of their largest entropy. The published 0.98 forbids clear
 #: decisions; where these are needed (CartPole), the temperature then grows without end.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
+#: Name of a column → its rows (B, …).
 Rows = Mapping[str, NDArray[Any]]
 
 
@@ -132,6 +133,7 @@ class TD3(OffPolicyTrainer):
             return self._step(updates_actor, rates, found, lambda: losses.actor(rows))
 
         def step(inputs: "Mapping[str, Tensor]") -> "dict[str, Any]":
+            """Take a gradient step on a minibatch; return its statistics."""
             of = self._torch_losses
             return self._step(
                 updates_actor,

@@ -43,10 +43,15 @@ MIN_READER: Final = 1
 #: Largest header, bytes.
 MAX_HEADER_BYTES: Final = 2**20
 
+#: First bytes of a file.
 _MAGIC = b"SWCK\x01\n"
+#: Layout of the first bytes and the header's length.
 _PREFIX = struct.Struct("<6sI")
+#: Length of a SHA-256, in bytes.
 _DIGEST_BYTES = 32
+#: Arrays begin at multiples of this number of bytes.
 _ALIGNMENT = 64
+#: Keys of a section whose bytes are in the file itself.
 _INSIDE_KEYS = {"name", "offset", "len", "sha256", "dtype", "shape"}
 
 

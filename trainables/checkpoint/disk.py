@@ -27,9 +27,13 @@ TEMP_PATTERN: Final = re.compile(r"\.tmp-(?P<epoch>[0-9]+)-(?P<pid>[0-9]+)-[0-9a
 #: A file is written only if this many times its size is free, since others need the disk too.
 FREE_SPACE_FACTOR: Final = 2
 
+#: Flags that create a new file for writing.
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Flags that open a folder.
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+#: Flags that open a file but follow no link and do not wait.
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block
+#: Errors of opening something that is not a regular file.
 _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR})  # links, sockets, …
 
 

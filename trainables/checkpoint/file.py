@@ -59,7 +59,7 @@ class Saved:
     digest: str
     """SHA-256 of the file's bytes, hexadecimal; the file's name contains it."""
     size: int
-    """Size in bytes, including its segments."""
+    """Size of the file in bytes, including the checkpoint's segments."""
     segments: frozenset[str] = frozenset()
     """File names of the segments that the checkpoint needs."""
 
@@ -157,6 +157,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
         packed = container.parse(content, header, path)
 
         def vouch() -> None:
+            """Raise an error unless the file's signature, or its digest, is trusted."""
             judge = trust or signing.user_trust()
             if found not in judge.digests:
                 signing.check(header, judge, path)

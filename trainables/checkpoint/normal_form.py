@@ -18,6 +18,7 @@ from trainables.errors import StateError, printable
 
 #: Largest number of values in one state: each needs at most two opcodes, the frame a few.
 MAX_VALUES: Final = MAX_OPCODES // 2 - 100
+#: Integers of 64 bits are at least -`_INT64` and below `_INT64`.
 _INT64: Final = 2**63
 #: Largest number of characters of a value in an error message.
 _SHOWN: Final = 60

@@ -31,12 +31,15 @@ _PER_WIDE_BYTE = 6  # of a text that is not ASCII: one character may make all fo
 _SET_BYTES, _PER_ITEM = MEMORY_PER_BYTE, 136
 _DICT_BYTES, _FILLED, _PER_PAIR = _VALUE + 80, 176, 96
 _LIST_BYTES, _TUPLE_BYTES = _VALUE + 72, _VALUE + 56
+#: First bytes of a pickle.
 _PREAMBLE = b"\x80\x04"  # PROTO 4
+#: Maximum length of an integer that may be the key of a dict, in bytes.
 _INT64_BYTES = 8
 
 # A value on the stack is one number: its kind, and from bit 4 on its depth, 0 for no container.
 # A dict's key may only be of the first kind, an item of a set only of the first two.
 _KEY, _ATOM, _LONG, _ARRAY, _LIST, _DICT, _SET, _TUPLE, _FROZENSET = range(9)
+#: Name of each kind of value, by its number.
 _KINDS = (
     "str or int",
     "constant",
@@ -48,6 +51,7 @@ _KINDS = (
     "tuple",
     "frozenset",
 )
+#: Number of bits of a kind.
 _KIND_BITS = 4
 _EMPTY = 1 << _KIND_BITS  # a container of depth 1
 
@@ -336,5 +340,7 @@ def _refuse(machine: _Machine) -> NoReturn:
     raise Refused(f"opcode 0x{code:02x} is not allowed in plain data")
 
 
+#: Entry of opcodes that plain data does not need.
 _REFUSED = Opcode(0, False, 0, _refuse)
+#: Entry of each opcode, by its byte.
 _OPCODES: Final[list[Any]] = [tuple(ALLOWED.get(chr(code), _REFUSED)) for code in range(256)]

@@ -94,6 +94,7 @@ class Remote:
         """
 
         def read() -> None:
+            """Download the files."""
             opened, root = _opened(self.url)
             names = [f"{root}/{name}" for name in files]
             opened.get(names, list(map(str, files.values())), batch_size=CONCURRENT_TRANSFERS)
@@ -108,6 +109,7 @@ class Remote:
         """
 
         def look() -> dict[str, int]:
+            """Return name → size in bytes of each file."""
             opened, root = _opened(self.url)
             found = opened.find(f"{root}/{folder}" if folder else root, detail=True)
             return {name[len(root) :].strip("/"): one["size"] for name, one in found.items()}
@@ -121,6 +123,7 @@ class Remote:
         """Delete files; those that do not exist are skipped."""
 
         def remove() -> None:
+            """Delete the files that exist."""
             opened, root = _opened(self.url)
             try:
                 opened.rm([f"{root}/{name}" for name in names])
@@ -146,6 +149,7 @@ class Remote:
         """
 
         def read() -> bytes:
+            """Return the first `SMALL_FILE_BYTES` bytes of the file."""
             opened, root = _opened(self.url)
             return bytes(opened.cat_file(f"{root}/{name}", start=0, end=SMALL_FILE_BYTES))
 
@@ -159,6 +163,7 @@ class Remote:
         """
 
         def look() -> float | None:
+            """Return the modification time, seconds since 1970; None if the storage has none."""
             opened, root = _opened(self.url)
             with contextlib.suppress(NotImplementedError):
                 return float(opened.modified(f"{root}/{name}").timestamp())

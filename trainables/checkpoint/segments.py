@@ -30,9 +30,9 @@ from trainables.errors import CorruptCheckpoint, UnreadableCheckpoint
 SEGMENT_BYTES: Final = 16 * 2**20
 #: Largest sum of arrays inside one file, bytes; further ones go to segments whatever their size.
 INSIDE_BYTES: Final = 64 * 2**20
-#: Smallest chunk, bytes, and largest number of chunks of an array: larger arrays have larger
-#: chunks.
+#: Smallest chunk, bytes.
 CHUNK_BYTES: Final = 4 * 2**20
+#: Largest number of chunks of an array: larger arrays have larger chunks.
 MOST_CHUNKS: Final = 1024
 #: Largest number of axes of an array; numpy's limit.
 MOST_AXES: Final = 64
@@ -41,7 +41,9 @@ PATTERN: Final = re.compile(r"seg-[0-9a-f]{64}")
 #: Keys of a section whose bytes are in segments.
 KEYS: Final = frozenset({"name", "len", "dtype", "shape", "chunk", "segments"})
 
+#: Pattern of a SHA-256 in hexadecimal digits.
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+#: Number of bytes that are compared at once.
 _PAGE = 4 * 2**20
 
 #: Entry of an array in a container's header.

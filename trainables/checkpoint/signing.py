@@ -28,9 +28,11 @@ from trainables.checkpoint import disk
 from trainables.core import strict_json
 from trainables.errors import SigningError, UntrustedCheckpoint, printable
 
+#: Length of a key, in bytes.
 KEY_BYTES: Final = 32
 #: Largest list of trusted digests, bytes.
 MAX_LIST_BYTES: Final = 16 * 2**20
+#: Pattern of a SHA-256 in hexadecimal digits.
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 #: Permission bits of everybody but the owner.
 _OTHERS = 0o077

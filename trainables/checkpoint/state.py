@@ -54,7 +54,7 @@ class Packed:
     pickled: bytes
     """Pickle of everything but the large arrays."""
     arrays: list[NDArray[Any]]
-    """Large arrays in C order; they may be views of the state's own."""
+    """Large arrays in C order; they may be views of the state's arrays."""
     opaque: bool = False
     """True if the state contains bytes that may run code when they are used."""
 

@@ -38,13 +38,16 @@ DTYPES: Final = frozenset(
     | {"<f2", "<f4", "<f8", "<c8", "<c16"}
 )
 
+#: Rule for the types of arrays, for messages.
 _ALLOWED_DTYPES = (
     "bool, int8-64, uint8-64, float16-64, complex64 or complex128, in native byte order"
 )
+#: Advice if a state is not plain data.
 _REMEDY = (
     "return plain data (dict, list, tuple, set, str, bytes, numbers, numpy arrays) in its place, "
     "or register the class with @state_type of trainables.checkpoint.state"
 )
+#: Advice for objects of torch in a state.
 _STATE_DICT = "pass its state_dict(), and give that back to load_state_dict()"
 
 
@@ -114,6 +117,7 @@ def state_type(name: str, version: int = 1) -> Callable[[_Class], _Class]:
     """
 
     def register(cls: _Class) -> _Class:
+        """Register the class and return it; raise ValueError if the name is taken."""
         known = _by_name.get(name)
         if known is not None and _full_name(known.cls) != _full_name(cls):
             raise ValueError(
@@ -210,7 +214,7 @@ def _decode_tensor(data: NDArray[Any]) -> Any:
 
 
 def _decode_deque(items: Any, maxlen: Any) -> deque[Any]:
-    """Return a deque of the items of a list; ValueError for others, whose items may be larger."""
+    """Return a deque of a list's items; raise ValueError if `items` is no list."""
     if type(items) is not list:
         raise ValueError(f"the items of a deque are a {type(items).__name__}, not a list")
     return deque(items, maxlen=maxlen)

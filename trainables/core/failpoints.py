@@ -97,6 +97,7 @@ def _is_reaper(process: "psutil.Process") -> bool:
     return any(word.endswith("processes/reaper.py") for word in process.cmdline())
 
 
+#: Word in a failpoint → function that returns the pid of the process to kill.
 _VICTIMS = {"self": os.getpid, "parent": driver_pid, "worker": _worker_pid}
 
 

@@ -25,13 +25,17 @@ class Renamed:
         return f"{text}; {self.note}" if self.note else text
 
 
+#: Renamed key, or the reason for which a key does not exist here.
 Entry = Renamed | str
 
+#: Reason for keys of TensorFlow.
 _TENSORFLOW = "it is for TensorFlow, but this trainer uses torch; remove the key"
+#: Reason for keys of stopping criteria.
 _STOP = (
     "this is not a setting of the trainer; call train() that many times, or write stop: in "
     "the spec of a sweep"
 )
+#: Reason for keys of folders.
 _CONTEXT = (
     "this is not a setting, because results and checkpoints are stored in the trial's folder; "
     "remove the key"

@@ -83,7 +83,7 @@ _TENSORFLOW_DEFAULTS: Mapping[str, Any] = {
 class ThreadCounts(Settings):
     """The numbers of threads of torch and numpy, under TensorFlow's names for them."""
 
-    # Among others those below are accepted that are left out.
+    # The schema allows further keys: those in `_TENSORFLOW_DEFAULTS` are accepted and left out.
     model_config = ConfigDict(json_schema_extra={"additionalProperties": True})
 
     @model_validator(mode="before")

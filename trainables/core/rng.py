@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+#: Part of the name of a random stream.
 Name = str | int
 #: Layout of the 625 words of Python's own generator.
 _WORDS = struct.Struct("<625I")

@@ -69,6 +69,7 @@ def _torch_results() -> Iterator[NDArray[Any]]:
     import torch
 
     def tensor(*shape: int) -> Any:
+        """Return a new tensor of fixed numbers."""
         return torch.from_numpy(_numbers(*shape)).clone()  # aligned as all tensors are
 
     yield (tensor(8, 64) @ tensor(64, 64)).numpy()

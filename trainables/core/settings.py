@@ -36,6 +36,7 @@ class Section(Settings):
 
 
 C = TypeVar("C", bound=Settings)
+#: Keys and indices that lead to a setting.
 KeyPath = tuple[str | int, ...]
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 MAX_DEPTH: Final = 32
 #: Largest number of digits of an integer.
 MAX_DIGITS: Final = 40
+#: Types of values that need no check.
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+#: Function that is called with the imported module.
 Act = Callable[[Any], object]
 #: Name → function to call with the torch module once it is imported.
 _waiting: dict[str, Act] = {}
@@ -52,6 +53,7 @@ class _TorchImportHook(importlib.abc.MetaPathFinder):
             execute = loader.exec_module
 
             def execute_then_act(module: ModuleType) -> None:
+                """Execute torch's module, then call each waiting function once with it."""
                 execute(module)
                 if self in sys.meta_path:  # looking for torch, as libraries do, imports nothing
                     sys.meta_path.remove(self)

@@ -51,6 +51,7 @@ GUESS = "probably"
 #: Pattern of terminal colours.
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
+#: Result of the check as plain data, for printing or JSON.
 Report = dict[str, Any]
 Array = NDArray[Any]
 

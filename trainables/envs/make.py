@@ -52,6 +52,7 @@ from trainables.envs.spaces.observations import NoPreprocessor
 from trainables.envs.state import mujoco
 from trainables.errors import ConfigError, nearest, shorten
 
+#: Any environment of gymnasium.
 Env = gymnasium.Env[Any, Any]
 
 #: Prefix of ids that a package registers when it is imported → that package's module.

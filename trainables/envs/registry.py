@@ -22,6 +22,7 @@ from trainables.core.importing import entry_point_path, import_path_of
 from trainables.core.settings import WrongKey
 from trainables.errors import ConfigError, NotImportable, shorten
 
+#: Function of the environment's settings that returns a new environment.
 Creator = Callable[..., Any]
 
 #: Group of the entry points with which installed packages name their environments.
@@ -32,6 +33,7 @@ CONTEXT_NAMES = ("env_config", "config", "context")
 #: Annotations of parameters that cannot take the whole of env_config.
 _SCALARS = (int, float, bool, str, "int", "float", "bool", "str")
 
+#: Kinds of parameters that can be given by position.
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 #: Name → creator.
 _creators: dict[str, Creator] = {}

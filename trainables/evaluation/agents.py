@@ -91,6 +91,7 @@ class AgentsPlayer(InferencePolicy):
         before = np.stack([memory[i, 0]["memory"].get(agent, begun) for i, agent in actors])
 
         def note_each(row: int, _: str, *decision: Any) -> None:
+            """Pass on a decision with the agent that the row belongs to."""
             assert note is not None  # noqa: S101 else it is not given
             note(*actors[row], *decision)
 

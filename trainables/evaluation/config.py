@@ -19,6 +19,7 @@ from trainables.envs.vector.config import VectorConfig, check_horizon, check_pro
 from trainables.errors import ConfigError, in_yaml
 from trainables.rollout.callbacks import CallbacksConfig, episode_callbacks, make_calls
 
+#: Setting that contains the settings of evaluations.
 PLACE = "evaluation_config"
 #: Keys of `evaluation_config`: settings that evaluation reads.
 READ = (
@@ -31,6 +32,7 @@ READ_BY_CHILDREN = (
     *("num_cpus_per_worker", "num_gpus_per_worker", "memory_per_worker", "extra_python_environs"),
 )
 
+#: Reasons for settings that an evaluation cannot change, and advice.
 _WHOLE = "it plays whole episodes; evaluation_num_episodes is their number"
 _FRESH = "its episodes are fresh ones"
 _AS_THEY_ARE = "its results are sums of the environment's own rewards"

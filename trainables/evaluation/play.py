@@ -351,6 +351,7 @@ def _act(inference: InferencePolicy, running: Sequence[_RunningEpisode]) -> None
     watched = [one.watched for one in running]
 
     def note(i: int, agent: str, action: Array, after: Array, outputs: Outputs) -> None:
+        """Record a decision in the episode of environment `i`, if it is watched."""
         if (episode := watched[i]) is not None:
             episode.note_decision(agent, action, after, outputs)
 

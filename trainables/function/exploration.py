@@ -52,7 +52,7 @@ class Exploration:
     suggestions: dict[str, Suggestion] = field(default_factory=dict)
     """Parameter → its first ``suggest_…`` call, in the order in which they were seen."""
     fixed_names: frozenset[str] = frozenset()
-    """Parameters whose ranges in calls do not matter, since the spec has ranges of its own."""
+    """Parameters whose ranges in calls do not matter, since the spec gives their ranges."""
     runs: list[ObjectiveRun] = field(default_factory=list)
     """Runs of the objective, in order."""
     problem: str = ""
@@ -201,6 +201,7 @@ def _run_once(
     trial = _Explorer(config, name_of(function), exploration)
 
     def out_of_time(_number: int, _frame: FrameType | None) -> None:
+        """Handle the alarm: end the run, which has used up its time."""
         raise _Enough(is_whole=False)
 
     handler = signal.signal(signal.SIGALRM, out_of_time)

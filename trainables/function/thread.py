@@ -220,6 +220,7 @@ class FunctionThread:
             )
 
 
+#: Values of this thread; in the thread of a function, `here.thread` is its `FunctionThread`.
 here = threading.local()
 #: Function threads whose functions run at this moment, in this process.
 _running = set[FunctionThread]()
@@ -394,6 +395,7 @@ def _no_result_message(function: TrainingFunction, metric: str) -> str:
     return f"{name_of(function)}() ended without a result; {remedy}"
 
 
+#: Functions that report to this package.
 _OURS = forms.ReportingCalls(
     report,
     get_checkpoint,

@@ -138,6 +138,7 @@ class Graph:
         if self._device.type != "cuda":
 
             def stand_in() -> None:
+                """Compute the step's results without a graph."""
                 self._results = self._step_to_vector()
 
             return stand_in

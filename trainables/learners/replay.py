@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainables.learners.device_rows import DeviceRows
 
 Array = NDArray[Any]
+#: Name of a column → its rows (B, …).
 Rows = Mapping[str, Array]
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 """(Dtype, shape) of one row of a column in a replay."""
@@ -363,6 +364,7 @@ class SumTree:
     below, so that they depend on the numbers (shares) alone. `capacity` is the count of shares.
     """
 
+    #: Number of nodes below each node.
     WIDTH = 64
 
     def __init__(self, capacity: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
+#: Array of booleans.
 Flags = NDArray[np.bool_]
 
 
@@ -88,7 +89,7 @@ class Traced(NamedTuple):
     """Results of V-trace, off-policy corrections of returns; each (T, N), float64."""
 
     advantages: NDArray[np.float64]
-    """Advantages for the policy gradient, times its importance weight."""
+    """Advantages for the policy gradient, times the importance weights."""
     targets: NDArray[np.float64]
     """Targets v_t of the value function."""
 

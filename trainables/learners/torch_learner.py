@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trainables.learners.graphs import Graphs
     from trainables.policies.acting.on_device import DeviceObservations
 
+#: Name of a column → its rows (B, …).
 Minibatch: TypeAlias = dict[str, Tensor]
 Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
 """Function of networks and a minibatch's columns that returns the loss () and statistics (S,)."""

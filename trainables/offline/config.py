@@ -219,8 +219,8 @@ class IOContext:
     folder: Callable[[], str]
     """Function that returns the path of the trial's folder, which need not exist yet."""
     seed: int
-    """Seed of random streams: the trial's, or one derived from it for workers that are made anew
-    after a restore."""
+    """Seed of random streams: the trial's seed, or a seed derived from it for workers that are made
+    anew after a restore."""
     worker_index: int = 0
     """Index of the worker: always 0, the trainer's own process."""
     find_worker: Callable[[], Any] = _return_none

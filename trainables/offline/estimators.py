@@ -31,16 +31,19 @@ from trainables.offline.reader import InputReader, Rows, RowsByPolicy, each_once
 from trainables.offline.sources import make_reader
 
 logger = logging.getLogger(__name__)
+#: Array of float64.
 Reals = NDArray[np.float64]
 LogLikelihoods = Callable[[Array, Array], Array]
 """Function of observations (R, *S) and actions (R, …) that returns log-probabilities (R,)."""
 #: Resamples of a bootstrap.
 RESAMPLES = 1000
+#: Probability with which an interval contains the value.
 LEVEL = 0.95
 #: Maximum logarithm of a product of ratios: the largest float64 is a little above.
 HIGHEST = 600.0
 #: Maximum number of batches in which episodes are searched, for readers without an end.
 MOST_BATCHES = 10_000
+#: Weight of the squared coefficients in a regression.
 RIDGE = 1e-6
 #: Maximum size of an observation for which values are fitted.
 MOST_FEATURES = 16
@@ -80,7 +83,7 @@ class Episodes:
     valid: NDArray[np.bool_]
     """Flags (E, T), True before an episode's end."""
     observations: Array
-    """Observations (R, *S), those of the first episode first."""
+    """Observations (R, *S), the first episode's first."""
     following: Array
     """Next observations (R, *S), in the same order."""
     terminated: NDArray[np.bool_]

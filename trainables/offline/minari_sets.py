@@ -28,6 +28,7 @@ from trainables.offline.tables import first_line, require_package
 if TYPE_CHECKING:
     from minari.dataset.minari_storage import MinariStorage
 
+#: Name of a data set's file with its description.
 METADATA = "metadata.json"
 #: Maximum size of the metadata, bytes.
 MOST_METADATA = 64 * 2**20
@@ -222,6 +223,7 @@ def _check_hdf5(path: Path) -> None:
     import h5py
 
     def check(group: Any, depth: int) -> None:
+        """Raise StoredDataError if a group, at any depth, refers to data outside the file."""
         for name in group:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink) or depth > MOST_DEPTH:
                 raise StoredDataError(

@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 MAX_BYTES = 256 * 2**20
 #: Maximum number of opcodes; an array of numbers needs about 70.
 MAX_OPCODES = 500
+#: Maximum number of axes of an array.
 MOST_DIMENSIONS = 8
 #: Booleans, whole and real numbers of 1 to 8 bytes.
 _KIND = re.compile(r"b1|[iu][1248]|f[248]")
+#: Module and name that a pickle may import → meaning.
 _NAMES = {
     ("numpy", "ndarray"): "ndarray",
     ("numpy", "dtype"): "dtype",
@@ -31,12 +33,16 @@ _NAMES = {
     **{(f"numpy.{core}.multiarray", "_reconstruct"): "empty" for core in ("core", "_core")},
     **{(f"numpy.{core}.numeric", "_frombuffer"): "filled" for core in ("core", "_core")},
 }
+#: Opcode → the constant that it puts on the stack.
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+#: Opcode → length of the tuple that it makes.
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+#: Opcode → its use of the memo.
 _MEMO = {
     **dict.fromkeys(("MEMOIZE", "BINPUT", "LONG_BINPUT"), "put"),
     **dict.fromkeys(("BINGET", "LONG_BINGET"), "get"),
 }
+#: Opcodes that put their argument on the stack.
 _VALUES = {
     *("BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE", "SHORT_BINUNICODE"),
     *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
@@ -208,6 +214,7 @@ class _Machine:
         self.stack.append(made)
 
 
+#: Opcode → its effect on the machine.
 _EFFECTS: dict[str, Callable[[_Machine, Any], None]] = {
     "MARK": lambda machine, _: machine.marks.append(len(machine.stack)),
     "TUPLE": lambda m, _: m.stack.append(tuple(m.pop(len(m.stack) - m.marks.pop()))),
@@ -250,6 +257,7 @@ def _encode(text: Any, kind: Any) -> bytes:
     return text.encode("latin1")
 
 
+#: Meaning of a name in `_NAMES` → function that makes its object.
 _MADE: dict[str, Callable[..., Any]] = {
     "empty": lambda *_: _Array(),
     "dtype": _Kind,

@@ -28,7 +28,9 @@ from trainables.offline.packed import NotAnArray, unpack
 logger = logging.getLogger(__name__)
 #: Maximum length of a line, bytes.
 MAX_LINE = 256 * 2**20
+#: Name of the only policy.
 POLICY = "default_policy"
+#: Ending of Parquet files.
 PARQUET = ".parquet"
 #: Endings of the files that are read from a folder.
 ENDINGS = (".json", PARQUET)
@@ -38,6 +40,7 @@ UNREAD = frozenset(
     | {"vf_preds", "advantages", "value_targets", "weights", "obs_t", "count", "agent_id"}
     | {"env_id", "seq_lens", "state_out", "loss_mask", "dones"}
 )
+#: Column → type of its numbers.
 _NUMBERS: Mapping[str, type] = {
     **dict.fromkeys(("rewards", "action_logp", "action_prob"), np.float32),
     **dict.fromkeys(("t", "eps_id", "agent_index", "unroll_id"), np.int64),

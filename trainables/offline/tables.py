@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 MAX_BYTES = 2**30
 #: Minimum number of rows of a written group; only the last one may have fewer.
 GROUP = 2000
+#: Maximum number of axes of a column.
 MOST_DIMENSIONS = 8
+#: Command that installs the packages that are needed.
 EXTRA = "pip install 'sweep-rl[offline]'"
 
 

@@ -49,6 +49,7 @@ READ: Mapping[str, str] = {
     "t": "t",
     "eps_id": "eps_id",
 }
+#: Maximum number of latest observations that are kept.
 RECENT_ROWS = 64
 T = TypeVar("T")
 
@@ -235,9 +236,9 @@ class ReadingWorkers(WorkerSet):
     ) -> dict[str, Any]:
         """Return the fields of a `Sample` for read batches of one policy, by name.
 
-        Their observations are counted in the policy's filter, which is made at first, and what it
-        has counted (``deltas``) is taken from it. `pid` is the policy, empty for a single one;
-        `source` is for errors.
+        The policy's filter, made at the first call, counts the rows' observations; the entry
+        ``deltas`` has what it counted. `pid` is the policy, empty for a single one; `source` is for
+        errors.
         """
         fragment = fragment_of(batches, self._whole, source, self._learnt)
         if pid not in self._filters:

@@ -48,7 +48,9 @@ from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.trainable import TrialContext
 
 logger = logging.getLogger(__name__)
+#: Pattern of an output file's name: numbers of its series and in it.
 FILE = re.compile(r"output-(\d{12,})-(\d{5,})\.json")
+#: Flags that open a file for appending, created if it is missing.
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 #: Number of episode numbers in the block of each series.
 BLOCK = 2**40
@@ -508,6 +510,7 @@ def _make_writer(context: IOContext, trial: TrialContext) -> OutputWriter:
     in_sweep = trial.has_settled_config and trial.logdir is not None
 
     def folder() -> Path:
+        """Return the folder for output files."""
         if place == LOGDIR:
             return Path(context.log_dir) / "output"
         *_, sweep, _, name = ("", "", "", *Path(context.log_dir).parts)

@@ -18,9 +18,13 @@ from trainables.envs.spaces.images import LARGE_SIDE, SMALL_SIDE, Layout
 from trainables.errors import ConfigError, shorten
 from trainables.policies.own.distribution import OwnDistribution
 
+#: Activation of hidden layers.
 Activation = Literal["tanh", "relu"]
+#: Number of units, at least 1.
 Size = Annotated[int, Field(gt=0, strict=True)]
+#: Decay rate of a moving average.
 Decay = Annotated[float, Field(ge=0, lt=1)]
+#: Channels, kernel size and stride of a convolution, the latter two in pixels.
 Convolution = tuple[int, int, int]
 
 #: Convolutions of Mnih et al. 2015, made for sides of 84; used for all sides from `LARGE_SIDE` on.
@@ -318,7 +322,8 @@ class Architecture:
     log_std_init: float = 0.0
     """Initial log standard deviation of real numbers, if it is a weight."""
     distribution: OwnDistribution | None = None
-    """The user's distribution of actions, or None for that of `policies.acting.distributions`."""
+    """The user's distribution of actions, or None for the distribution of
+    `policies.acting.distributions`."""
     highest_byte: float = 255.0
     """Divisor of images of bytes before the first layer."""
     highest_number: float = 1.0

@@ -107,7 +107,7 @@ class Filter(Protocol):
         """Merge another filter's delta, as `get_delta` returned it, into the base of this one."""
 
     def sync(self, state: Mapping[str, Any]) -> None:
-        """Replace the base by that in another filter's state; the delta does not change."""
+        """Replace the merged statistics (the base) by those of another filter's state."""
 
     def get_state(self) -> dict[str, Any]:
         """Return base and delta as plain data, separately."""
@@ -260,6 +260,7 @@ def _with_lock(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def locked(self: ConcurrentMeanStdFilter, *args: Any, **kwargs: Any) -> Any:
+        """Call the method while the filter's lock is held."""
         with self._lock:
             return method(self, *args, **kwargs)
 

@@ -22,6 +22,7 @@ from trainables.rollout.episodes.episode import Trajectory
 from trainables.rollout.episodes.metrics import RolloutMetrics
 
 Array = NDArray[Any]
+#: Shape and type of a column of whole numbers.
 WHOLE: Column = ((), np.dtype(np.int64))
 REQUESTABLE: Mapping[str, Column | str] = {
     "new_obs": "observations",

@@ -23,6 +23,7 @@ from trainables.core.importing import import_path_of, load_callable
 from trainables.core.settings import Section
 from trainables.errors import CallbackError, ConfigError, nearest, shorten
 
+#: A callback that is a function of one dict, as in RLlib.
 Function = Callable[[dict[str, Any]], Any]
 
 
@@ -125,7 +126,9 @@ class Callbacks:
 
 #: Argument → its additional name in the dict that functions are given.
 CLASSIC_NAMES: Mapping[str, str] = {"base_env": "env", "policies": "policy"}
+#: Arguments of callbacks of episodes.
 OF_EPISODES = ("worker", "base_env", "policies", "episode", "env_index")
+#: Names of all callbacks.
 PHASES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_"))
 """Phases of an episode (``on_episode_…``), the only ones that evaluations call as well."""

@@ -231,6 +231,7 @@ class Progress:
         """
 
         def chosen(index: int) -> bool:
+            """Return whether the worker with this index is asked."""
             return workers is None or index in workers
 
         ended = [one for one in self._ended if chosen(one.worker_index)]

@@ -30,6 +30,7 @@ _READ = frozenset(
         *("updates_per_step", "target_network_update_freq"),
     }
 )
+#: Keys of ``model`` that the program reads.
 _READ_OF_MODEL = frozenset({"hidden", "activation"})
 #: Longest transition, in steps, of the usual program; longer ones need another program.
 _USUAL_STEPS = 8

@@ -77,6 +77,7 @@ class Shape(lanes.Shape):
         """
 
         def any_choice(key: Array) -> Array:
+            """Return a random choice, ()."""
             return random.randint(random.fold_in(key, 1), (), 0, self.make_env().choices)
 
         best = jnp.argmax(values_of(self, settings, weights, x), axis=-1).astype(jnp.int32)
@@ -343,9 +344,11 @@ def _learn(
     wanted = jnp.where(lane.replay.size > 0, rates.updates, 0)
 
     def scaled(observations: Array) -> Array:
+        """Return observations (B, D) as the filter normalises them."""
         return filtered(settings, lane.seen, observations)
 
     def step(state: _Learning) -> _Learning:
+        """Draw a minibatch and take one gradient step."""
         rows = sample(lane.replay, random.fold_in(key, state.step), shape.batch)
         rows = rows._replace(observations=scaled(rows.observations), new_obs=scaled(rows.new_obs))
         return _update(shape, settings, rates.lr, state, rows)

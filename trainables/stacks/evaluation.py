@@ -79,6 +79,7 @@ def evaluate(
     """
 
     def one(given: tuple[Tree, Tree, RunningStatistics, Request, Array]) -> Played:
+        """Play the episodes of one lane."""
         return _play(shape, *given)
 
     given = (settings, weights, seen, requests, busy)
@@ -93,6 +94,7 @@ def first_states(shape: Shape, key: Array) -> tuple[Array, Array]:
     """
 
     def begin(index: Array) -> tuple[Array, Array]:
+        """Return an episode's first state (S,) and the key of its random actions."""
         own = random.fold_in(random.wrap_key_data(key), index)
         beginning, acting = random.split(own)
         return shape.make_env().begin(beginning), acting
@@ -117,6 +119,7 @@ def _play(
     states, keys = first_states(shape, request.key)
 
     def step(state: _Playing) -> _Playing:
+        """Step all episodes that have not ended."""
         x = filtered(settings, seen, episodes.observe(env, state.states))
         exploring = Exploring(request.explores, request.epsilon, keys, state.t)
         moved = jax.vmap(env.step)(state.states, shape.choose(settings, weights, x, exploring))

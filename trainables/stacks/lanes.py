@@ -52,6 +52,7 @@ class Exploring(NamedTuple):
         """
 
         def drawn() -> Array:
+            """Return one random action per key."""
             return jax.vmap(lambda key: draw_one(random.fold_in(key, self.t)))(self.keys)
 
         like = jax.eval_shape(drawn)
@@ -139,10 +140,12 @@ def iterate(
     """
 
     def one(state: tuple[Tree, Tree, Tree, Array]) -> tuple[Tree, Tree]:
+        """Return a lane and its results after an iteration; an idle lane unchanged, with zeros."""
         settings, lane, rates, is_busy = state
         idle = jax.eval_shape(lambda: shape.iterate(settings, lane, rates)[1])
 
         def rest() -> tuple[Tree, Tree]:
+            """Return the unchanged lane and results of 0."""
             return lane, jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), idle)
 
         made: tuple[Tree, Tree] = lax.cond(

@@ -100,5 +100,6 @@ def _activation_jvp(
     return y, jnp.where(primals[0], jnp.where(y > 0, 1.0, 0.0), 1.0 - y * y) * tangents[1]
 
 
+#: Function `_activate`, which JAX differentiates by `_activation_jvp`.
 activate = jax.custom_jvp(_activate)
 activate.defjvp(_activation_jvp)

@@ -31,6 +31,7 @@ _READ = frozenset(
         *("num_sgd_iter", "sgd_minibatch_size", "target_kl", "normalize_rewards"),
     }
 )
+#: Keys of ``model`` that the program reads.
 _READ_OF_MODEL = frozenset({"hidden", "activation", "log_std_init"})
 
 

@@ -361,6 +361,7 @@ def _redrawn(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Arra
     """
 
     def draw() -> Array:
+        """Return new noise, in the shape of `matrices`."""
         return jnp.exp(log_std) * random.normal(key, matrices.shape)
 
     return lax.cond(is_due, draw, lambda: matrices)
@@ -412,6 +413,7 @@ def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _
     last = _value(shape, settings, weights, stepped.following[-1])
 
     def final_values() -> Array:
+        """Return the critic's values of the observations after each step."""
         return _value(shape, settings, weights, stepped.following)
 
     # Values are needed for truncated episodes only, of which there are few or none.
@@ -424,6 +426,7 @@ def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _
     carries = settings.gamma * settings.lambda_ * goes_on
 
     def back(running: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Add a step's advantage to the discounted sum of the later ones, running backwards."""
         delta, carry = at
         running = delta + carry * running
         return running, running
@@ -431,6 +434,7 @@ def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _
     _, advantages = lax.scan(back, jnp.zeros_like(last), (deltas, carries), reverse=True)
 
     def flat(column: Array) -> Array:
+        """Return a column (T, N, …) as rows (T · N, …)."""
         return column.reshape(shape.rows, *column.shape[2:])
 
     return _Row(
@@ -505,16 +509,20 @@ def _learn(
     mean, deviation = rows.advantages.mean(), rows.advantages.std()
 
     def advantages(values: Array) -> Array:
+        """Return the minibatch's advantages, standardised if the settings say so."""
         by = (mean, deviation) if shape.minibatch < LEAST_ROWS else (values.mean(), values.std())
         return jnp.where(settings.normalize_advantages, (values - by[0]) / (by[1] + SMALL), values)
 
     def wanted(state: _Learning) -> Array:
+        """Return whether another gradient step follows."""
         return state.goes_on & (state.step < settings.epochs * parts)
 
     def step(state: _Learning) -> _Learning:
+        """Take the gradient step on the next minibatch."""
         epoch, part = state.step // parts, state.step % parts
 
         def draw() -> Array:
+            """Return the rows' numbers in a random order, for a new epoch."""
             return random.permutation(random.fold_in(key, epoch), shape.rows)
 
         order = draw() if parts == 1 else lax.cond(part == 0, draw, lambda: state.order)

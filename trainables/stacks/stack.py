@@ -235,6 +235,7 @@ def _compute(
     tasks.sort(key=lambda task: task[1])
 
     def run(task: tuple[_Key, int, Mapping[int, Tree]]) -> Tree:
+        """Compute one group of lanes."""
         key, group, inputs = task
         return work[key][1](group, inputs)
 

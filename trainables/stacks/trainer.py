@@ -246,6 +246,7 @@ class LaneTrainer(Trainer):
         before its turn."""
 
         def changed() -> None:
+            """Note that weights or filters were changed here, not in the stack."""
             self._is_behind = True
             self._evaluated.clear()
 

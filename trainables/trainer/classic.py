@@ -58,12 +58,17 @@ def results(result: Mapping[str, Any]) -> dict[str, Any]:
 
 # ---- names of results: one that ends with ``/`` stands for all below it -------------------------
 
+#: Results about episodes.
 _OF_EPISODES = frozenset(
     {"episode_reward_mean", "episode_reward_min", "episode_reward_max", "episode_len_mean"}
 )
+#: Results by policy.
 _BY_POLICY = frozenset({"policy_reward_mean/", "policy_reward_min/", "policy_reward_max/"})
+#: Results of several agents.
 _OF_AGENTS = _BY_POLICY | {"agent_timesteps_total", "agent_timesteps_this_iter"}
+#: Results of an evaluation.
 _OF_EVALUATION = _OF_EPISODES | {"episodes", "num_faulty_episodes"}
+#: Results of training, beside those about episodes.
 _OF_TRAINING = frozenset(
     {
         *("num_faulty_episodes", "num_late_metrics", "num_healthy_workers", "train_batch_size"),

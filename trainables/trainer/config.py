@@ -59,6 +59,7 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
     timers[name] = timers.get(name, 0.0) + 1e3 * (time.perf_counter() - started)
 
 
+#: Reason for keys of RLlib that have one value only.
 _IN_MEMORY = "all policies stay in memory, so there is no cache of them"
 #: Key of ``multiagent`` → its only value, RLlib's default, and the reason for having no other.
 _ONE_VALUE: Mapping[str, tuple[Any, str]] = {
@@ -70,9 +71,11 @@ _ONE_VALUE: Mapping[str, tuple[Any, str]] = {
     "policy_map_capacity": (100, _IN_MEMORY),
     "policy_map_cache": (None, _IN_MEMORY),
 }
+#: Values of the setting ``count_steps_by``.
 COUNTED = ("env_steps", "agent_steps")
 #: Names of policies are names of files as well.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+#: Name of the only policy, as a set.
 DEFAULT_POLICY = {"default_policy"}
 #: The type of the setting ``lanes``.
 Lanes: TypeAlias = Annotated[
@@ -487,7 +490,9 @@ def is_linear(key: str, value: object) -> bool:
     return key.endswith("_schedule") and value == "linear"
 
 
+#: Reason for which masks exclude another setting.
 _MASKS_LAST = "masks are at the end of the rows that policies read"
+#: Advice to do without masks.
 _NO_MASK = "remove action_mask"
 
 

@@ -48,9 +48,13 @@ NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
 _OTHER_BYTES = 4 + 1 + 4
 #: Units of a layer from which on a GPU is asked for actions.
 WIDE = 256
+#: Setting that makes workers ranks, which learn.
 _RANKS = "data_parallel"
+#: Name of such environments in messages.
 _CALLER = "an environment that calls the trainer"
+#: Advice for settings that lanes do not support.
 _NO_LANES = "train without lanes, in a pool other than stack"
+#: Reasons for settings that an environment that calls the trainer excludes.
 _ONE = "such an environment is one object, which plays as many episodes at once as it likes"
 _OWN_PACE = "the environment decides when it steps"
 _NO_PICTURES = "such an environment is not drawn"

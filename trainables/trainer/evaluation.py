@@ -162,6 +162,7 @@ class PeriodicEvaluation:
         drawn, fps = self._rendering_plan(0)
 
         def show(picture: NDArray[np.uint8]) -> None:
+            """Show a picture for 1 / `fps` seconds, if there is a viewer."""
             if viewer is not None:
                 viewer(picture)
                 time.sleep(1.0 / fps)
@@ -201,6 +202,7 @@ class PeriodicEvaluation:
         """
 
         def look(slot: AnySlot, length: int) -> None:
+            """Show and record the picture after `length` steps of the episode."""
             if video is not None and length == 0:
                 video.discard()  # of an episode that a restart has ended
             if (seen := checked_picture(slot.render(), "record_env")) is None:
@@ -270,6 +272,7 @@ def _step_limit(steps: float, beginning: str) -> Inspection:
     taken = itertools.count(1)
 
     def count(_: AnySlot, length: int) -> None:
+        """Count a step; raise TooManySteps above the limit."""
         if length and next(taken) > steps:
             raise TooManySteps(f"{beginning} {steps:,.0f} environment steps")
 

@@ -20,6 +20,7 @@ from trainables.policies.onnx import export, formats
 from trainables.policies.onnx.formats import FILES
 from trainables.policies.policy import Policy
 
+#: Ending of files in the format safetensors.
 SUFFIX = ".safetensors"
 #: The constant of an exported graph that scales observations as a filter does.
 FILTERED = "deviation"
@@ -117,9 +118,11 @@ class Trained(NamedTuple):
     weights: Weights
     """Name → array."""
     filter_state: Mapping[str, Any] | None = None
-    """State of its observation filter; None for a safetensors file, empty without a filter."""
+    """State of the policy's observation filter; None for a safetensors file, empty without a
+    filter."""
     spreads_actions: bool | None = None
-    """Value of ``normalize_actions`` with which it has learnt; None if the file does not say."""
+    """Value of ``normalize_actions`` with which the policy has learnt; None if the file does not
+    say."""
 
 
 def read_policy(path: str, name: str) -> Trained:

@@ -33,6 +33,7 @@ from trainables.rollout.episodes.metrics import RolloutMetrics, checked_numbers
 # the file: a restored trial cuts off later lines and writes them again. The length is that of one
 # trial's file: a trial that continues another trial's checkpoint begins its own file.
 
+#: Name of the file with one line per episode.
 FILE = "episodes.jsonl"
 
 
@@ -122,6 +123,7 @@ class EpisodeRecord:
         }
 
 
+#: Name of a column → its rows (B, …).
 Columns = Mapping[str, NDArray[Any]]
 
 

@@ -458,6 +458,7 @@ def _take_over(
     answer = answer_writer(answers)
 
     def begin(connection: Connection) -> None:
+        """Answer the requests and renew the lease, both in the given transaction."""
         answer(connection)
         lease.renew(connection, hold.term, ledgers.now())
 

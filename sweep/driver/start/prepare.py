@@ -38,6 +38,7 @@ from trainables.errors import printable, shorten
 from trainables.function import FunctionTrainable, forms
 from trainables.trainable import Trainable
 
+#: Function that returns the class of the sweep's trainable.
 FindTrainable = Callable[[], type[Trainable]]
 
 
@@ -189,6 +190,7 @@ def check_lanes(resolved: Resolved) -> None:
         raise spec.source.refuse(("trainable",), spec.trainable, hint=hint, problem=problem)
 
     def check(config: Mapping[str, Any]) -> None:
+        """Raise ConfigError if a trial with this `config` cannot be a lane."""
         trainable.check_config(
             trainable.as_lane(samples.complete_config(trainable, spec, config), 1)
         )

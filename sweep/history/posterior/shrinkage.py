@@ -68,6 +68,7 @@ UNSEEN = 0.5
 TIES = 3
 #: Distance from the ceiling beyond which it changes nothing, in standard deviations.
 FARTHEST = 8.0
+#: Smallest divisor, so that nothing is divided by 0.
 _TINY = 1e-300
 
 
@@ -222,9 +223,9 @@ class _Pairs(NamedTuple):
     trials: int = 0
     """Number of these trials."""
     lower: float = 0.0
-    """Mean of their scores at the previous level."""
+    """Mean of the trials' scores at the previous level."""
     upper: float = 0.0
-    """Mean of their scores at this level."""
+    """Mean of the trials' scores at this level."""
     lower_squares: float = 0.0
     """Sum of squared distances from `lower`, at the previous level."""
     products: float = 0.0
@@ -245,9 +246,9 @@ class _FirstScores(NamedTuple):
     trials: int = 0
     """Number of these trials."""
     mean: float = 0.0
-    """Mean of their scores."""
+    """Mean of the trials' scores."""
     variance: float = 0.0
-    """Variance of their scores."""
+    """Variance of the trials' scores."""
     part: float = 1.0
     """Mean over these trials of 1 / n, where n is a trial's number of seeds."""
 

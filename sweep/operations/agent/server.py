@@ -22,6 +22,7 @@ from sweep.core.version import __version__
 from sweep.operations.agent.tools import Tool, Toolbox
 from trainables.errors import TrainableError, printable
 
+#: Text for the language model, sent when it connects.
 _INSTRUCTIONS = """sweep searches hyperparameters of reinforcement-learning trainers. A person
 allowed these specs: {specs}; {trials} trials in all, one sweep at a time. Call validate to see the
 space of a spec and what a sweep costs, run to start one, status until it has ended, then results,
@@ -42,9 +43,11 @@ async def _serve(box: Toolbox) -> None:
     """
 
     async def listed(_context: Any, _params: Any) -> types.ListToolsResult:
+        """Return the descriptions of all tools."""
         return types.ListToolsResult(tools=[_describe(tool, specs) for tool in box.tools.values()])
 
     async def called(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Call a tool in a thread and return its result."""
         work = functools.partial(_call, box, params.name, params.arguments or {})
         tool = box.tools.get(params.name)
         limiter = training if tool is not None and tool.trains else None

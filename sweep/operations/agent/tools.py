@@ -44,16 +44,20 @@ MOST_DECISIONS, MOST_ROWS = 30, 20
 MOST_SWEEPS = 50
 #: Maximum number of a reason's characters.
 LONGEST_WHY = 500
+#: Keys of a trial's overview that a model sees.
 _TRIAL = (
     *("trial", "status", "score", "expected", "expected_error", "objectives", "violates"),
     *("iterations", "steps", "own_steps", "seconds", "settings", "suggested", "reason"),
 )
+#: Keys of a sweep's overview that a model sees.
 _STATUS = (
     *("name", "state", "metric", "mode", "trials", "wanted", "done", "counts", "why", "best"),
     *("fraction", "elapsed_s", "left_s", "steps", "exhausted", "changes", "suggested", "outlook"),
     "rungs",
 )
+#: Keys of a running trial that a model sees.
 _RUNNING = ("trial", "iteration", "time", "goal", "value", "seconds", "settings")
+#: Keys of a validated spec that a model sees.
 _PREVIEW = (
     *("trials", "metric", "mode", "searcher", "scheduler", "time_attr", "rungs", "stop", "jobs"),
     *("space", "points", "initial", "warnings", "costs", "restore", "cut_short"),

@@ -29,6 +29,7 @@ _PART_NAMES = {
     "tracking_uri": "mlflow",
     "address": "ledger",
 }
+#: Advice if a check of a sweep raises an error.
 _VERIFY = "`sweep verify NAME` checks the sweep itself"
 
 

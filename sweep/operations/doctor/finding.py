@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from sweep.core.errors import SweepError, without_password
 from trainables.errors import SigningError, printable
 
+#: Severity of a finding.
 Level = Literal["ok", "warning", "problem"]
 #: Largest difference to another machine's clock that causes no warning, in seconds.
 CLOCK_S = 5.0

@@ -24,8 +24,11 @@ LOW_DISK = 10**9
 LOW_SHARED = 32 * 10**6
 #: Bytes of memory that one trial needs, for the warning about too little memory.
 LOW_MEMORY = 5 * 10**8
+#: Folder of shared memory.
 _SHARED = Path("/dev/shm")  # noqa: S108 nothing is created in it
+#: Advice if the folder of all sweeps cannot be used.
 _OTHER_ROOT = "choose a writable folder with --root"
+#: Files with the memory limit of a container, in bytes.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 

@@ -27,6 +27,7 @@ def database(url: str) -> Check:
     """
 
     def check() -> list[Finding]:
+        """Return findings about the PostgreSQL server and its clock."""
         storage.check(url)  # its error names missing packages
         from sweep.ledger import postgres
 
@@ -54,6 +55,7 @@ def checkpoints(url: str, patience_s: float) -> Check:
     """
 
     def check() -> list[Finding]:
+        """Return findings about the object storage and its clock."""
         ahead_s = store.examine(url, patience_s * CLIENT_SHARE / 2)
         seen = f"{url}: a small file was written, listed, read and deleted"
         found = [Finding("checkpoints", "ok", seen)]
@@ -73,6 +75,7 @@ def cluster(chosen: str, root: Path, patience_s: float) -> Check:
     name, _, address = chosen.partition("@")
 
     def check() -> list[Finding]:
+        """Return findings about the cluster and its workers."""
         if not pools.KIND.is_shipped(name):
             seen = f"the pool {name} at {address} is not part of sweep, so its code is not run"
             return [Finding("pool", "warning", seen, "ask its author how to check the pool")]
@@ -121,6 +124,7 @@ def tracking(uri: str) -> Check:
     """
 
     def check() -> list[Finding]:
+        """Return findings about MLflow's server."""
         scheme = uri.partition(":")[0].partition("+")[0]
         if scheme not in sync.SCHEMES:
             allowed = f"a URI that begins with {', '.join(sync.SCHEMES)}"

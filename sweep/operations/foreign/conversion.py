@@ -19,10 +19,13 @@ from trainables.errors import printable, shorten
 
 #: Number of trials if the file gives none, and the largest number for a grid.
 TRIALS, MOST_TRIALS = 20, 1000
+#: Method of W&B → searcher.
 _SEARCHERS = {"random": "random", "grid": "grid", "bayes": "tpe"}
+#: Goal of W&B → mode of the metric.
 _GOALS = {"minimize": "min", "maximize": "max"}
-#: Options of W&B's early termination that are counts → their defaults, and the largest count.
+#: Options of W&B's early termination that are counts → their defaults.
 _HYPERBAND = {"max_iter": 1, "min_iter": 1, "s": 2, "eta": 3}
+#: The largest such count.
 _MOST_COUNT = 10**9
 #: Keys of W&B that a spec does not need.
 _IGNORED_KEYS = frozenset({"project", "entity", "description", "name", "program", "controller"})

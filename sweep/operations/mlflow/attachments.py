@@ -39,6 +39,7 @@ from trainables.checkpoint import disk
 from trainables.core import failpoints
 from trainables.errors import printable
 
+#: Function that shows a message to the user.
 Say = Callable[[str], None]
 
 #: Seconds between two attempts to lock the log.

@@ -22,6 +22,7 @@ from sweep.trackers._shared.mlflow_content import ORDER
 from sweep.trackers._shared.mlflow_store import ENVIRONMENT, PARENT, store_url
 from sweep.trackers._shared.mlflow_view import MODE, TAG, address
 
+#: Address at which MLflow's page listens: this machine only.
 HOST = "127.0.0.1"
 #: Address of all interfaces → the loopback address for a browser on this machine.
 EVERYWHERE = {"0.0.0.0": HOST, "::": "[::1]"}  # noqa: S104 compared with, not bound to

@@ -49,6 +49,7 @@ def page(serve: Callable[[], object]) -> Callable[[], object]:
     """
 
     def served() -> object:
+        """Return MLflow's page without its assistant; as MLflow serves it, if it has no file."""
         import mlflow.server
 
         file = Path(mlflow.server.__file__).parent / "js" / "build" / "index.html"

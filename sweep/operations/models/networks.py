@@ -34,6 +34,7 @@ from trainables.core import rng
 from trainables.errors import EnvError, MissingCheckpoint, printable
 from trainables.trainable import Trainable
 
+#: Function that shows a message to the user.
 Say = Callable[[str], None]
 
 #: The value of `Choice.checkpoint` that asks for a comparison of the trial's networks.

@@ -14,6 +14,7 @@ from sweep.operations.report.curves import Curve
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BLANK = 0x2800
 
+#: Character of a drawing, and the index of its curve; None without a curve.
 Cell = tuple[str, int | None]
 
 

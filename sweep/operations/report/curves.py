@@ -20,6 +20,7 @@ MOST_CURVES, MOST_POINTS = 800, 60_000
 #: Maximum number of points in a best trial's curve.
 FINE = 400
 
+#: Step and value of a curve.
 Point = tuple[float, float]
 #: Replica → the place on the axis of time for each point of its curve.
 Times = Callable[[Replica], Sequence[float]]
@@ -54,7 +55,7 @@ class Curves:
     trials: int
     """Number of trials that have a curve, drawn or not."""
     points: int
-    """Number of points of these trials under all their seeds, before curves are thinned."""
+    """Number of points of the drawn trials under all their seeds, before curves are thinned."""
     shown: int
     """Number of points of the drawn curves after they are thinned, times the seeds of each."""
 

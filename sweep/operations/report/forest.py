@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+#: Number of trees of a forest.
 TREES = 32
 #: Maximum number of rows from which a tree is grown.
 MOST_ROWS = 800
@@ -99,6 +100,7 @@ class Forest:
             return {}
 
         def share(*columns: int) -> float:
+            """Return the share of the variance that these columns explain together, 0 to 1."""
             return float(np.mean([tree.explained(columns) for tree in self.trees])) / whole
 
         found: dict[tuple[int, ...], float] = {(c,): share(c) for c in range(width)}

@@ -42,7 +42,7 @@ class Compared:
     """The trials compared at one level of training, with their ranks as normal scores."""
 
     level: float
-    """Value of `time_attr` at which they are compared; infinite for the end of each trial."""
+    """Value of `time_attr` at which the trials are compared; infinite for the end of each trial."""
     trials: list[Trial]
     """Trials that were compared."""
     scores: Array

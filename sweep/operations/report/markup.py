@@ -13,6 +13,7 @@ class Markup(str):
     __slots__ = ()
 
 
+#: Content of an element; None is left out.
 Child = Markup | str | None
 
 
@@ -54,6 +55,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> M
     """
 
     def row(name: str, cells: Sequence[Child]) -> Markup:
+        """Return a table row with one ``td`` or ``th`` (`name`) per cell."""
         return tag("tr", (tag(name, cell, class_=k) for cell, k in zip(cells, kinds, strict=True)))
 
     body = [row("td", cells) for cells in rows]

@@ -312,6 +312,7 @@ def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
+#: End of a slice → reason for which its time was lost.
 _ENDS = {
     End.CRASHED: "the trainable raised",
     End.LOST: "the process died",

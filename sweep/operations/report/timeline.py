@@ -126,6 +126,7 @@ def _named(event: Opened, sweep: Sweep) -> tuple[str, int]:
     return replica_name(event.trial, event.replica), rung
 
 
+#: Number of a trial, and index of its replica.
 _Key = tuple[int, int]
 
 

@@ -45,25 +45,26 @@ class Worker:
     """Worker process of the cluster, as the driver knows it."""
 
     address: str
-    """Address by which the cluster's engine (Dask or Ray) reaches it."""
+    """Address by which the cluster's engine (Dask or Ray) reaches the worker."""
     name: str
     """Name for messages."""
     busy: bool = False
-    """True while a slice runs on it."""
+    """True while a slice runs on the worker."""
     last: tuple[str, int, int] | None = None
-    """ID of the sweep, number of the trial and index of the replica of its newest slice; None
-    before the first."""
+    """ID of the sweep, number of the trial and index of the replica of the worker's newest slice;
+    None before the first."""
     ahead_s: float = 0.0
-    """Seconds by which its clock was ahead of the driver's when it joined."""
+    """Seconds by which the worker's clock was ahead of the driver's when the worker joined."""
     free_since: float = 0.0
-    """Time at which its newest slice ended, in seconds of the monotonic clock; 0 before the first
-    one."""
+    """Time at which the worker's newest slice ended, in seconds of the monotonic clock; 0 before
+    the first one."""
     is_lost: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that is set once the cluster has lost the worker."""
     has_left: bool = False
     """True if the worker left in an orderly way, or was sent away, and was not killed."""
     silent_s: float = 0.0
-    """Seconds for which it has not answered questions about its slice; 0 while it answers."""
+    """Seconds for which the worker has not answered questions about its slice; 0 while it
+    answers."""
 
 
 @dataclass(eq=False)
@@ -79,14 +80,15 @@ class _Running:
     worker: Worker | None = None
     """Worker that runs the slice; None while the slice waits for a free one."""
     error: SweepError | None = None
-    """Reason for which the driver ended its process; None while it has not."""
+    """Reason for which the driver ended the slice's process; None while it has not."""
     pid: int | None = None
     """Id of the slice's process on the worker's machine at the last answer; None if unknown."""
     memory: int = 0
     """Memory of the slice's process in bytes at the last answer; 0 if unknown."""
     still_s: float = 0.0
-    """Seconds for which its process has been stopped, as the worker reports. While the slice waits
-    for a worker, seconds since the last response of the cluster's scheduler."""
+    """Seconds for which the slice's process has been stopped (suspended), as the worker reports.
+    While the slice waits for a worker, seconds since the last response of the cluster's
+    scheduler."""
     wanted: bool = False
     """True if the driver has asked for a measurement since the worker's last answer, so that memory
     is measured too."""

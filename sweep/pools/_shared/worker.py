@@ -71,6 +71,7 @@ class _WorkerSlot:
                 self.taken.release()
 
 
+#: The slot of this worker process.
 _here = _WorkerSlot()
 
 

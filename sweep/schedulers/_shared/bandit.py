@@ -22,8 +22,11 @@ C1, C2 = 0.2, 0.4
 #: Number of random points; rounds of local search around the best; points of each round.
 CANDIDATES, ROUNDS, NEAR = 1000, 4, 100
 
+#: Candidates for `Kernel.length`.
 _LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)
+#: Candidates for `Kernel.fading`.
 _FADINGS = (0.0, 0.05, 0.2, 0.5)
+#: Candidates for `Kernel.noise`.
 _NOISES = (1e-3, 1e-2, 1e-1, 0.5)
 
 

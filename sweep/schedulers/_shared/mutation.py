@@ -47,6 +47,7 @@ def explore(
     """
 
     def suggest(name: str, domain: Domain) -> Any:
+        """Return a parameter's value for the offspring: kept, perturbed or drawn anew."""
         if name not in searched or not domain.contains(searched[name]):
             return sample(domain, stream)
         if name not in names:

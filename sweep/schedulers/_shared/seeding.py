@@ -136,6 +136,7 @@ def step_key(step: Step, by_curves: bool = False) -> Key:
     there = level_key(step.level)
 
     def key(trial: Trial) -> Entry | None:
+        """Return the sort key of a trial at the step; None to leave the trial out."""
         if (its := first_seeds(trial, step.seeds)) is None:
             return None
         if its.status is Status.COMPLETED:
@@ -172,6 +173,7 @@ def compared_at(trials: Sequence[Trial], step: Step, following: Step) -> Describ
     pairs = [ranking[place] for place in range(len(ranking))]
 
     def key(pair: tuple[Trial, float | None]) -> Entry:
+        """Return the sort key of a trial and its score: the score, then the curve."""
         *worse, number = rank_key(*pair)
         return (*worse, _curve_cost(pair[0], step.level), number)
 
@@ -187,6 +189,7 @@ def values_at_step(step: Step) -> CompareKey:
     """
 
     def key(trial: Trial) -> Compared | None:
+        """Return a trial's values at the step; None if it has not reached the step."""
         its = first_seeds(trial, step.seeds)
         if its is None or not its.is_known:
             return None
@@ -267,6 +270,7 @@ def promotion_key(step: Step, following: Step) -> Key:
     there, ahead = step_key(step, more), step_key(following)
 
     def key(trial: Trial) -> Entry | None:
+        """Return the sort key of a trial that may be promoted now; None for another trial."""
         climbs = trial.status is Status.PAUSED and not trial.hold
         if not (gets_more(trial, step) if more else climbs):
             return None

@@ -47,7 +47,10 @@ class PerTrialStopping(schedulers.Scheduler):
 
     @abstractmethod
     def next_goal(self, time: float) -> Goal:
-        """Return the next level at which a trial is judged that has trained up to `time`."""
+        """Return the next level at which a trial is judged that has trained up to `time`.
+
+        Level and `time` are values of `time_attr`.
+        """
 
     def plan(self, history: History, free: int) -> Plan:
         """End or continue the trials that reached a level, and fill free slots with new ones.

@@ -71,7 +71,8 @@ class Replay:
     touched: Sequence[int] | None = None
     """`Request.touched` of the history that was replayed; None if its changes were unknown."""
     parameters: Mapping[str, Parameter] | None = None
-    """Parameters of the space in which it was replayed, by name; None before the first trial."""
+    """Parameters of the space in which the history was replayed, by name; None before the first
+    trial."""
     waiting: list[int] = field(default_factory=list)
     """Numbers of the replayed trials that had no score at the last proposal; offspring and trials
     outside the space are left out."""

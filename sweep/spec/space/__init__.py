@@ -74,6 +74,7 @@ __all__ = [
 #: Maximum number of random points tried to find a valid one.
 DRAWS = 1000
 
+#: Function of a parameter's name and domain that returns its value.
 Suggest = Callable[[str, Domain], Any]
 
 
@@ -88,7 +89,8 @@ class Settings:
     """Dotted name → value of each setting for the trainable: active parameters with a domain, fixed
     or derived, except those of whose name a part begins with an underscore."""
     origin: str = ""
-    """Part of the searcher that proposed the point, such as `prior`; empty for its own model."""
+    """Part of the searcher that proposed the point, such as `prior`; empty for the searcher's main
+    model."""
     why: str = ""
     """Reason for the proposal as a text; empty if the searcher's name says all."""
 

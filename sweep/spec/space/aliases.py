@@ -43,12 +43,14 @@ WORDS = {
     ),
 }
 
+#: Pattern of a domain written as a call, as in Ray Tune, Hyperopt and Optuna.
 _CALL = re.compile(
     r"\s*(?:(?:tune|hp|trial)\.)?"
     r"(q?(?:log)?(?:uniform|randint|normal)|choice|range|interval|tag|glob|grid_search|sample_from"
     r"|randn|suggest_\w+|shuffle|sort)\s*\(.*\)\s*",
     re.DOTALL,
 )
+#: Keyword of a domain → its form in a spec, for messages.
 _WRITTEN = {
     "uniform": "{uniform: [low, high]}",
     "loguniform": "{loguniform: [low, high]}",

@@ -205,6 +205,7 @@ def _find_clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str,
 
 # ---- forbidden combinations ---------------------------------------------------------------------
 
+#: Maximum number of forbidden combinations.
 MOST_CLAUSES = 1000
 
 

@@ -398,6 +398,7 @@ class Ordinal(_Listed):
 TAIL = 1e-9
 #: Minimum probability of the range between the bounds.
 LEAST_MASS = 1e-6
+#: Normal distribution of mean 0 and deviation 1.
 _STANDARD = NormalDist()
 
 
@@ -478,6 +479,7 @@ class Normal(_Real):
 
 Ordered = Float | Int | Ordinal | Normal
 """Domain whose values have an order, so that each has a quantile."""
+#: Domain of a parameter: ordered values, or choices without an order.
 Domain = Ordered | Choice
 
 

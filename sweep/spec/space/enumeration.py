@@ -200,6 +200,7 @@ class Points:
         return last
 
 
+#: Value of a parameter that is inactive.
 _ABSENT = object()
 
 

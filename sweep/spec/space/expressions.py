@@ -21,8 +21,11 @@ from trainables.errors import shorten
 Evaluator = Callable[[Mapping[str, Any]], Any]
 #: Maximum length of an expression in characters, which bounds its depth and run time.
 LONGEST = 200
+#: Maximum size of a power of integers, in bits.
 _LARGEST_POWER_BITS = 1024
+#: Allowed second arguments of ``round``.
 _DIGITS = range(18)
+#: Operator between numbers → its function.
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -31,16 +34,19 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+#: Sign of a number → its function.
 _SIGNS: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
 }
+#: Comparison of numbers → its function.
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+#: Comparison of any values → its function.
 _EQUALITY: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -58,6 +64,7 @@ _FUNCTIONS: dict[str, range] = {
     ),
 }
 
+#: Rule for expressions, for messages.
 ALLOWED = (
     "numbers, quoted text, names of parameters, + - * / // % **, comparisons, and or not in, "
     "a if c else b, and the functions " + ", ".join(_FUNCTIONS)
@@ -295,6 +302,7 @@ def _build_test(node: ast.expr) -> Evaluator:
     evaluate = _build(node)
 
     def test(values: Mapping[str, Any]) -> bool:
+        """Return the test's value, given those of parameters; ExpressionError if no boolean."""
         value = evaluate(values)
         if isinstance(value, bool):
             return value
@@ -313,6 +321,7 @@ def _build_number(node: ast.expr) -> Evaluator:
     evaluate = _build(node)
 
     def number(values: Mapping[str, Any]) -> int | float:
+        """Return the number, given the parameters' values; ExpressionError if it is none."""
         value = evaluate(values)
         if isinstance(value, int | float):
             return value

@@ -18,9 +18,13 @@ from typing import Any
 from sweep.core.errors import KeyPath, Source
 from trainables.errors import shorten
 
+#: Maximum number of parameters of a space.
 MOST_PARAMETERS = 1000
+#: Maximum number of groups around a parameter.
 _DEEPEST = 16
+#: Pattern of a dotted name of a parameter.
 NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+#: Maximum length of a dotted name, in characters.
 _LONGEST_NAME = 200
 
 

@@ -12,6 +12,7 @@ from sweep.spec.space.groups import NAME
 from sweep.spec.space.parameters import SIGNS
 from sweep.spec.space.reader import COMPANIONS, MOST_CHOICES, WORDS
 
+#: A JSON schema.
 Schema = dict[str, Any]
 
 PARAMETER, WHEN, FORBIDDEN = "space.parameter", "space.when", "space.forbidden"
@@ -147,6 +148,7 @@ def _mapping() -> Schema:
     return {"type": "object", "properties": described, **chain}
 
 
+#: Schema of any mapping.
 _OBJECT: Schema = {"type": "object"}
 
 

@@ -21,6 +21,7 @@ from sweep.spec.space.domains import Domain, are_equal
 from sweep.spec.space.expressions import ALLOWED, LONGEST, Expression, ExpressionError
 from trainables.errors import nearest, shorten
 
+#: Sign of a condition → its function of the parent's value and the given one.
 SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -29,6 +30,7 @@ SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     "==": are_equal,
     "!=": lambda one, other: not are_equal(one, other),
 }
+#: Rule for ``when``, for messages.
 _FORMS = '{parent: value}, {parent: [value, value]}, {parent: {">": 3}} or an expression in quotes'
 
 

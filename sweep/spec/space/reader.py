@@ -41,12 +41,15 @@ from trainables.errors import nearest, shorten
 
 #: Largest integer that is exact as a float, with which samplers compute.
 LARGEST_INT = 2**53
+#: Maximum number of a parameter's choices.
 MOST_CHOICES = 10_000
 #: Maximum distance of the sum of probabilities from 1.
 _ROUNDING = 1e-6
+#: Function of a bound or step that describes allowed values; empty text if it is allowed.
 _Wrong = Callable[[Any], str]
 #: Number of standard deviations from the mean at which a log-normal number must be finite.
 _REACH = 6.0
+#: Smallest step of a domain.
 _SMALLEST = 1e-300
 
 
@@ -420,6 +423,7 @@ def _read_value(reading: Reading) -> Fixed | Derived:
         ) from error
 
 
+#: Keyword of a parameter → function that reads it.
 _READERS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     "uniform": read_float,
     "loguniform": read_float,
@@ -437,6 +441,7 @@ _KINDS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     **_READERS,
     "constant": lambda reading: Fixed(_read_fixed(reading.value, reading.source)),
 }
+#: Keyword → keywords that may stand beside it.
 COMPANIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("uniform", "loguniform", "randint", "lograndint"), ("step",)),
     **dict.fromkeys(("normal", "lognormal"), ("bounds", "step")),

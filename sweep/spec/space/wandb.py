@@ -22,6 +22,7 @@ from trainables.errors import nearest, shorten
 
 #: Keywords that mark a parameter as W&B's; ``value`` and ``parameters`` exist in both.
 WORDS = frozenset(("min", "max", "distribution", "values", "mu", "sigma", "q"))
+#: All keys that a parameter of W&B may have besides ``distribution``.
 _COMPANIONS = WORDS | {"probabilities", "when", "value"}
 
 #: Distribution → its keywords.
@@ -42,7 +43,9 @@ DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "log_normal": ("mu", "sigma"),
     "q_log_normal": ("mu", "sigma", "q"),
 }
+#: Keyword that may be left out → its value then.
 OPTIONAL = {"probabilities": None, "mu": 0.0, "sigma": 1.0, "q": 1}
+#: Distribution of W&B that spaces do not have → advice.
 _INSTEAD = {
     "beta": "write {normal: [mean, deviation], bounds: [0, 1]}",
     "q_beta": "write {normal: [mean, deviation], bounds: [0, 1], step: q}",

@@ -54,6 +54,7 @@ NICE = 10
 #: Wait without limit: a slow callback delays nothing else.
 _PATIENTLY = Patience()
 
+#: Name of a callback's method, and its arguments.
 Call = tuple[str, tuple[Any, ...]]
 
 

@@ -14,6 +14,7 @@ from sweep.history.replica import Replica
 from sweep.history.results import to_number
 from sweep.history.trial import Trial
 
+#: Name of the result that counts environment steps.
 _STEPS = "timesteps_total"
 
 

@@ -82,6 +82,7 @@ MEDIA_FILE = re.compile(r"\d{6}-[A-Za-z0-9_-]{1,90}\.(png|json|mp4)")
 #: without it was interrupted while all events were sent again.
 COMPLETE = "sweep.complete"
 
+#: Status of a trial → status of its run in MLflow.
 STATUS: Mapping[Status, str] = {
     Status.WAITING: "SCHEDULED",
     Status.RUNNING: "RUNNING",
@@ -98,9 +99,13 @@ RESTS = "SCHEDULED"
 #: End of a term (empty while it runs) → status of the sweep's run.
 SWEEP_STATUS = {"": "RUNNING", "finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
+#: Maximum length of a key, in characters.
 LONGEST_KEY = 250
+#: Maximum length of a parameter's value, in characters.
 LONGEST_PARAMETER = 6000
+#: Maximum length of a tag's value, in characters.
 LONGEST_TAG = 2000
+#: Maximum step of a metric.
 _LARGEST_STEP = 2**63 - 1
 #: MLflow's rule for keys, for any alphabet.
 _KEY = re.compile(r"[\w.\-/ :]+")
@@ -124,6 +129,7 @@ class Value(NamedTuple):
 
 #: Trial of a run, and its replica or test; -1 for the trial itself.
 RunKey = tuple[int, int]
+#: Index in a `RunKey` of the trial itself.
 WHOLE = -1
 
 

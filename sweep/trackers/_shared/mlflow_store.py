@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+#: Maximum number of runs in one answer of MLflow.
 RUNS_PER_PAGE = 1000
 #: File with MLflow's empty tables; its first line names the release.
 TABLES = Path(__file__).with_name("mlflow_tables.sql")
@@ -286,6 +287,7 @@ class FileStore:
         place = {"sweep": self._context.sweep_id, "experiment": self._experiment}
 
         def of(columns: str, table: str) -> Iterator[tuple[Any, ...]]:
+            """Return these columns of the table's rows about the runs."""
             query = f"SELECT {columns} FROM {table} WHERE run_uuid IN ({its})"  # noqa: S608 ours
             return iter(self._database.execute(query, place).fetchall())
 

@@ -16,8 +16,9 @@ from sweep.trackers._shared.mlflow_store import PARENT
 
 #: Prefix of the tags of views.
 TAG = "mlflow.sharedViewState."
-#: Parameters of the address: the mode for runs, and the view with charts.
+#: Parameter of the address that shows runs, as of machine learning.
 MODE = {"workflowType": "machine_learning"}
+#: Parameter of the address that shows the charts.
 CHARTS = {"compareRunsMode": "CHART"}
 #: Maximum length of a tag; MLflow accepts slightly more.
 LONGEST = 16_000
@@ -57,7 +58,7 @@ def view(context: TrackerContext, parent: str, trials: int) -> str:
 
 
 def _view(context: TrackerContext, parent: str, names: Sequence[str], heading: str) -> str:
-    """Return a view as JSON, with columns for these settings and this heading of its charts."""
+    """Return a view of MLflow's page as JSON, with columns for these settings and charts."""
     spec = context.spec
     score, metric, params = score_key(spec.metric), key(spec.metric), [key(name) for name in names]
     section = f"{context.sweep_id[:12]}-section"

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     Place = Path | postgres.Database
 
-#: Names of a study that is being written, or was replaced; leftovers of a crash are deleted.
+#: Name of a study that is being written; leftovers of a crash are deleted.
 DRAFT = "{} (being written)"
+#: Name of a study that was replaced; leftovers of a crash are deleted.
 OUTDATED = "{} (outdated)"
 #: Row of a table.
 Row = Mapping[str, Any]

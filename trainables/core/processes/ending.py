@@ -49,6 +49,7 @@ def _kill_children() -> None:
             os.kill(process.pid, signal.SIGKILL)
 
 
+#: Child processes of this process that still exist as objects.
 _children: "weakref.WeakSet[BaseProcess]" = weakref.WeakSet()
 util.Finalize(None, _kill_children, exitpriority=10)  # before multiprocessing waits for them
 

@@ -80,7 +80,8 @@ def is_ctrl_c(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and handler is signal.default_int_handler
 
 
-_forking = threading.local()  # `mask`: this thread's signal mask before it forked
+_forking = threading.local()
+"""Values of this thread; `mask` is its signal mask before it forked."""
 
 
 def _hold_signals() -> None:

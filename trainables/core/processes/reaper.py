@@ -50,6 +50,7 @@ _POLL_S = 0.002
 #: Parts of the command line by which resource trackers are recognised.
 _TRACKER_MARKS = (b"resource_tracker", b"processes.tidying")
 
+#: Linux's function that sets attributes of a process.
 prctl = ctypes.CDLL(None).prctl
 
 

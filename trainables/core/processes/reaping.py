@@ -128,6 +128,7 @@ def _send(requests: int, files: Sequence[int]) -> None:
         sender.sendmsg([b"."], [message])
 
 
+#: The reaper of this process.
 _reaper = _Reaper()
 
 

@@ -23,8 +23,10 @@ import os
 #: Beginnings of names of environments that are functions of arrays.
 PREFIXES = ("jax:", "gymnax:", "brax:", "playground:")
 
-# With jax 0.10.2 a `while_loop` in a `scan` over lanes hung on a CPU, in two games of eleven,
-# unless this flag was set before the first import of jax. It costs no time.
+#: Flag of XLA.
+#:
+#: With jax 0.10.2 a `while_loop` in a `scan` over lanes hung on a CPU, in two games of eleven,
+#: unless this flag was set before the first import of jax. It costs no time.
 _FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()

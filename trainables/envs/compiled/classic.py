@@ -135,6 +135,7 @@ class Acrobot:
         torque = action.astype(jnp.float32) - 1.0
 
         def slope(at: Array) -> Array:
+            """Return the time derivative of a state under the chosen torque."""
             return _acrobot_slope(at, torque)
 
         step = 0.2

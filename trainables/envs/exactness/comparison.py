@@ -217,6 +217,7 @@ class Episodes:
         """Make an environment that records its episodes, and register it to be closed."""
 
         def make_env() -> Env:
+            """Announce the call and return a new environment."""
             announce_call()
             return make.make_env(self._config)
 

@@ -30,7 +30,7 @@ class _Registered(NamedTuple):
     entry_point: str
     """Entry point of the environment."""
     vector_entry_point: str | None = None
-    """Entry point of its native vector environment, or None if it has none."""
+    """Entry point of the environment's native vector environment; None if it has none."""
 
 
 #: Id → registration of the environments at level A.

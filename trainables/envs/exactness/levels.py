@@ -137,6 +137,7 @@ def _with_pauses(seed: int) -> Callable[[], None]:
     lengths = random.Random(seed)  # noqa: S311 our own, and no secret
 
     def pause() -> None:
+        """Sleep for a random time, at most `PAUSE_S` seconds."""
         time.sleep(lengths.random() * PAUSE_S)
 
     return pause
@@ -152,6 +153,7 @@ def _counting() -> Iterator[Callable[[], list[str]]]:
     beats = itertools.count()
 
     def look() -> None:
+        """Update the largest numbers of threads and, less often, of child processes."""
         most[0] = max(most[0], threading.active_count())
         if next(beats) % SELDOM == 0:
             most[1] = max(most[1], _children())

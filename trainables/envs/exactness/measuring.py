@@ -82,8 +82,8 @@ class Inspection:
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
     """Agent → its spaces; empty for an environment of one agent."""
     calls_trainer: bool = False
-    """True if it plays by itself and asks for actions (`ExternalEnv`), so that it can be neither
-    stepped nor measured."""
+    """True if the environment plays by itself and asks for actions (`ExternalEnv`), so that it can
+    be neither stepped nor measured."""
     rows_per_step: int = 1
     """Largest number of rows that one policy gets in a step: the number of agents that it may
     control."""

@@ -21,6 +21,7 @@ Traces = Mapping[str, str]
 
 #: Largest number of values.
 MAX_VALUES = 20_000
+#: Largest nesting depth of values.
 MAX_DEPTH = 6
 
 #: Package that is skipped: it holds the registry, and its environments write to no module.

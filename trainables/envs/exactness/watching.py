@@ -34,6 +34,7 @@ LOOKS = 10
 
 #: Folder of this package.
 _OURS = str(Path(__file__).parents[1])
+#: Folder of the package gymnasium.
 _GYMNASIUM = Path(gymnasium.__file__).parent
 #: One entry of a stack: file, line and function.
 StackFrame = traceback.FrameSummary

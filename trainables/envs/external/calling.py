@@ -43,9 +43,11 @@ logger = logging.getLogger(__name__)
 MOST_QUEUED = 64
 #: Number of ended episodes that are remembered.
 REMEMBERED = 10_000
-#: Seconds that a poll waits for an event, and that `close` waits for the thread.
+#: Seconds that a poll waits for an event.
 POLL_S = 0.1
+#: Seconds that `close` waits for the thread.
 CLOSE_S = 5.0
+#: Stands for an argument that was not given.
 _NOTHING: Any = object()
 
 
@@ -349,6 +351,7 @@ class ExternalEnv:
             episode = self._require_running(episode_id)
 
             def is_settled() -> bool:
+                """Return whether all pending actions were taken, or the episode is gone."""
                 return not episode.pending or self._is_gone(episode_id, episode)
 
             if not episode.changed.wait_for(is_settled, timeout_s):
@@ -492,6 +495,7 @@ class ExternalEnv:
             episode = self._require_running(episode_id)
 
             def has_room() -> bool:
+                """Return whether an event can be queued, or the episode is gone."""
                 gone = self._is_gone(episode_id, episode)
                 return gone or len(episode.events) < MOST_QUEUED
 

@@ -38,6 +38,7 @@ from trainables.errors import TrainableError, shorten
 
 #: Wait before the second attempt, seconds; each further wait is twice as long, up to `LONGEST_S`.
 BACK_OFF_S = 0.05
+#: Longest wait between two attempts, seconds.
 LONGEST_S = 1.0
 #: Time limit for one answer, seconds; a server says earlier that it has none yet.
 ANSWER_S = 90.0
@@ -54,7 +55,7 @@ class _Episode:
     """A running episode of this client: what was logged since its latest request."""
 
     number: int = 0
-    """Number of its latest request to the server; -1 before the first."""
+    """Number of the episode's latest request to the server; -1 before the first."""
     rewards: dict[str, float] = field(default_factory=dict)
     """Agent → sum of rewards since the latest request."""
     info: dict[str, Any] = field(default_factory=dict)
@@ -460,6 +461,7 @@ def _as_json(content: Any, episode_id: str) -> bytes:
     """
 
     def plain(value: Any) -> Any:
+        """Return a number or array of numpy as plain data; raise TypeError for anything else."""
         if isinstance(value, np.generic | np.ndarray):
             return value.tolist()
         raise TypeError(f"{shorten(value)} of type {type(value).__name__}")

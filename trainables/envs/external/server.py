@@ -58,8 +58,9 @@ KEYS = frozenset(
 )
 #: Seconds after which a client should repeat its request.
 RETRY_S = 0.05
-#: Bytes that are read of a refused request, and seconds that this may take.
+#: Bytes that are read of a refused request.
 DRAINED = 2**20
+#: Seconds that reading the rest of a refused request may take.
 DRAIN_S = 1.0
 #: Largest number of refusals that are logged in a minute, so that nobody can fill a disk.
 LOGGED_A_MINUTE = 60
@@ -82,7 +83,7 @@ class _Remote:
     client: str
     """Name that the client has given itself."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Lock that is held while one of its requests is handled."""
+    """Lock that is held while one of the episode's requests is handled."""
     number: int = -1
     """Number of the latest request that was handled; -1 before the first."""
     digest: bytes = b""
@@ -102,10 +103,11 @@ class PolicyServer(ExternalEnv):
     """
 
     action_space: Any = None
-    """Action space of clients' environments; derived classes may set it instead of the settings."""
-    observation_space: Any = None
-    """Observation space of clients' environments; derived classes may set it instead of the
+    """Action space of clients' environments, if a derived class sets it; None to take it from the
     settings."""
+    observation_space: Any = None
+    """Observation space of clients' environments, if a derived class sets it; None to take it from
+    the settings."""
 
     def __init__(self, context: EnvContext) -> None:
         try:
@@ -241,8 +243,8 @@ class PolicyServer(ExternalEnv):
     def _handle(self, client: str, request: dict[str, Any], digest: bytes) -> dict[str, Any]:
         """Execute a client's parsed request, unless it is a repeated one, and return the answer.
 
-        The answer is that of `handle_call`. `digest` is the SHA-256 of its body. Raises Refused,
-        EpisodeError, EpisodeLost, or SystemExit after `close`.
+        The answer is that of `handle_call`. `digest` is the SHA-256 of the request's body. Raises
+        Refused, EpisodeError, EpisodeLost, or SystemExit after `close`.
         """
         if unknown := sorted(request.keys() - KEYS):
             raise Refused(400, f"unknown key {shorten(unknown[0])}; known: {', '.join(KEYS)}")
@@ -525,8 +527,11 @@ def _flag(request: dict[str, Any], key: str, default: bool) -> bool:
 class _Http(ThreadingHTTPServer):
     """An HTTP server with one thread per connection, up to the setting ``max_clients``."""
 
+    #: Threads of requests do not keep the process alive.
     daemon_threads = True
+    #: Closing the server does not wait for requests.
     block_on_close = False
+    #: Number of connections that may wait to be accepted.
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], server: PolicyServer) -> None:
@@ -585,7 +590,9 @@ class _Http(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     """Handles the requests of one connection."""
 
+    #: Version of HTTP, which keeps connections open.
     protocol_version = "HTTP/1.1"
+    #: Answers are sent at once.
     disable_nagle_algorithm = True
     server: _Http
     """HTTP server that has accepted the connection."""

@@ -7,8 +7,11 @@ from pathlib import Path
 
 from trainables.errors import TrainableError
 
+#: Environment variable with the token.
 VARIABLE = "SWEEP_POLICY_TOKEN"
+#: Minimum length of a token, in characters.
 LEAST = 16
+#: Maximum length of a token, in characters.
 MOST = 4096
 
 

@@ -315,6 +315,7 @@ def _mask_adder(
     """
 
     def masked(values: ByAgent, dead: Iterable[str]) -> ByAgent:
+        """Return the agents' observations with action masks, if the environment has masks."""
         if not masks:
             return values
         gone = set(dead)

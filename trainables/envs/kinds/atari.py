@@ -15,6 +15,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, Transf
 
 from trainables.errors import ConfigError
 
+#: Any environment of gymnasium.
 Env = gymnasium.Env[Any, Any]
 #: Prefix of the ids of Atari games.
 PREFIX = "ALE/"

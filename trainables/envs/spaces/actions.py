@@ -18,6 +18,7 @@ from trainables.envs.spaces.leaves import count_choices, inner, leaf_values, nam
 from trainables.errors import ConfigError
 
 Array = NDArray[Any]
+#: Action space that is no Tuple or Dict.
 ActionLeaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
 #: Largest number of a network's outputs: one for each choice and number of an action. Choices
 #: together with real numbers are stored as float32, which holds integers up to 2**24 exactly.

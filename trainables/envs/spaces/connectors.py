@@ -596,9 +596,10 @@ class Connectors:
         return following
 
     def after_rewards(self, carried: Array, rewards: Array) -> Array:
-        """Return the carried numbers (N, L) after the environments' own rewards (N,).
+        """Return the steps' carried numbers (N, L), updated with the environments' rewards (N,).
 
-        It is a new array, or `carried` itself if no step carries a number.
+        Carried numbers are state from step to step, such as the previous reward. Returns a new
+        array, or `carried` itself if no step carries a number.
         """
         if not self.parts:
             return carried

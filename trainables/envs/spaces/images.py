@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from trainables.errors import ConfigError, EnvError
 
 Array = NDArray[Any]
+#: Order of an image's axes in the setting ``model.image_layout``; ``flat`` for no image.
 Layout = Literal["channels_last", "channels_first", "flat"]
 #: Name of the setting.
 PLACE = "model.image_layout"
@@ -56,7 +57,7 @@ class View:
     """How a policy sees a Box: as an image (H, W, C), or as a vector of its numbers."""
 
     axes: str = ""
-    """The Box's axes in its own order, in letters F (frames), H, W and C; empty if it is no
+    """The Box's axes in its own order, in letters F (frames), H, W and C; empty if the Box is no
     image."""
     note: str = ""
     """Warning for a user who may have meant an image; else empty."""

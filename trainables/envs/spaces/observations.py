@@ -298,10 +298,12 @@ def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Wri
         parts.append((key, part_write, part_read))
 
     def write(observation: Any, out: Array) -> None:
+        """Write each part of the observation into its columns of the row `out` (D,)."""
         for key, part, _ in parts:
             part(observation[key], out)
 
     def read(row: Array) -> Any:
+        """Return the observation, a dict or tuple, that a row (D,) stands for."""
         found = {key: part(row) for key, _, part in parts}
         return found if named else tuple(found.values())
 
@@ -313,6 +315,7 @@ def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
     n, start = int(space.n), int(space.start)
 
     def write(observation: Any, out: Array) -> None:
+        """Write 1 into the choice's column of the zero row `out` (D,)."""
         choice = int(observation) - start
         if not 0 <= choice < n:
             raise ValueError(f"{observation} is not a choice of {space}")
@@ -328,12 +331,14 @@ def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read,
     last = first + int(nvec.sum())
 
     def write(observation: Any, out: Array) -> None:
+        """Write 1 into the column of each choice of the zero row `out` (D,)."""
         choices = np.asarray(observation).reshape(-1) - start
         if (choices < 0).any() or (choices >= nvec).any():
             raise ValueError(f"{observation} is not a choice of {space}")
         out[offsets + choices] = 1.0
 
     def read(row: Array) -> Array:
+        """Return the choices that a row (D,) stands for."""
         spans = zip(offsets, offsets + nvec, strict=True)
         best = np.array([np.argmax(row[low:high]) for low, high in spans])
         return (best + start).reshape(space.shape).astype(space.dtype)
@@ -352,12 +357,14 @@ def _plan_numbers(space: spaces.Box | spaces.MultiBinary, first: int) -> tuple[W
     scale = part_divisor(space)
 
     def write(observation: Any, out: Array) -> None:
+        """Write the numbers, divided by `scale`, into their columns of the row `out` (D,)."""
         numbers = np.asarray(observation, dtype=out.dtype)
         out[part] = numbers if numbers.shape == flat else numbers.reshape(size)
         if scale != 1.0:
             out[part] /= scale
 
     def read(row: Array) -> Array:
+        """Return the numbers that a row (D,) stands for, in the space's shape and type."""
         numbers = row[part] * scale
         whole = space.dtype is not None and space.dtype.kind in "iub"
         return (np.rint(numbers) if whole else numbers).reshape(space.shape).astype(space.dtype)

@@ -12,8 +12,9 @@ from trainables.errors import ConfigError
 logger = logging.getLogger(__name__)
 #: Settings that no native vector environment supports.
 ONLY_SEPARATE = ("restart_failed_sub_environments", "remote_worker_envs")
-#: Setting that they contradict, and advice to change it, for error messages.
+#: Setting that they contradict, for error messages.
 _NATIVE = "native_vector_env: true"
+#: Advice to change that setting.
 _SEPARATE = "set native_vector_env to false"
 
 

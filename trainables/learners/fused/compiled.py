@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Array = NDArray[Any]
-#: Source of the kernel, and the built library.
+#: Source of the kernel.
 SOURCE = Path(__file__).with_name("kernel.c")
+#: The kernel's built library.
 BUILT = SOURCE.with_suffix(".so")
+#: Options of the C compiler.
 _FLAGS = (
     *("-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
     *("-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-fno-asynchronous-unwind-tables"),
@@ -227,6 +229,7 @@ class CompiledLearner(FusedLearner):
         self._library.kernel_adam(self._problem_pointer, *map(ctypes.c_double, numbers))
 
 
+#: Names of the vectors that a gradient step reads and writes.
 _VECTORS = ("weights", "gradient", "first", "second")
 
 

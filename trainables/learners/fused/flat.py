@@ -15,6 +15,7 @@ from trainables.errors import NotFiniteError
 from trainables.policies.architecture import MOMENTS, OptimizerConfig
 
 Array = NDArray[Any]
+#: Decay rates of Adam's first and second moments.
 Betas = tuple[float, float]
 
 

@@ -14,6 +14,7 @@ from trainables.policies.acting.dense import activate
 from trainables.policies.architecture import Activation, Architecture
 
 Array = NDArray[Any]
+#: Names of the networks, in order.
 NETS = ("actor", "critic")
 
 

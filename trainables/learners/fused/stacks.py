@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Array = NDArray[Any]
+#: Weight and bias of each layer.
 Layers = list[tuple[Array, Array]]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainables.policies.bounded.twins import Twins
 
 Array = NDArray[Any]
+#: Name of a column → its rows (B, …).
 Rows = Mapping[str, Array]
 
 

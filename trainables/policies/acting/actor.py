@@ -23,6 +23,7 @@ from trainables.policies.exploration.actions import StochasticSampling
 if TYPE_CHECKING:
     from trainables.policies.learning.layers import ActingTrunk
 
+#: Name of a weight → its array.
 Weights = Mapping[str, NDArray[Any]]
 Column = tuple[tuple[int, ...], np.dtype[Any]]
 """(Shape, dtype) of one row of a column."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.actions import ActionLayout
 
 Array = NDArray[np.float32]
+#: Choices (B,) or rows of actions (B, K).
 Actions = NDArray[np.int64] | NDArray[np.float32]
 LOG_2PI = math.log(2.0 * math.pi)
 HALF_LOG_2PI = 0.5 * LOG_2PI

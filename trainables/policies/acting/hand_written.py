@@ -56,6 +56,7 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
         raise ConfigError("policy", source, ALLOWED)
 
     def make() -> Any:
+        """Return a new policy of the user; raise ConfigError if that fails."""
         action = copy.deepcopy(env_spaces.action)
         action.seed(seed)
         try:
@@ -236,4 +237,5 @@ class HandWritten(Actor):
         return dict(found) if isinstance(found, Mapping) else {}
 
 
+#: Kinds of parameters that can be given by position.
 _POSITIONAL_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -29,6 +29,7 @@ from trainables.policies.exploration.actions import (
 )
 from trainables.policies.exploration.weights import ParameterNoise, ParameterNoiseConfig
 
+#: Random stream.
 Stream = np.random.Generator
 #: Lowest and highest log standard deviation.
 LOG_STD = (-20.0, 2.0)

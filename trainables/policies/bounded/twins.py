@@ -311,6 +311,7 @@ class TwinsPolicy(TorchPolicy):
         model = self.model
 
         def heads_of(observations: Tensor) -> Tensor:
+            """Return the actor's outputs (B, …), and the units that scale noise, if used."""
             with self.autocast():
                 head, units = model.heads(observations)
             return torch.cat([head, units], dim=1) if model.has_state_dependent_noise else head

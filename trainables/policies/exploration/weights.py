@@ -16,6 +16,7 @@ from trainables.core import rng
 from trainables.core.settings import Settings
 
 Array = NDArray[np.float32]
+#: Name of a weight → its array.
 Weights = Mapping[str, Array]
 #: Factor by which the standard deviation grows or shrinks in one adaptation.
 GROWTH = 1.01

@@ -18,6 +18,7 @@ from trainables.policies.architecture import HIDDEN_GAIN, Architecture
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
+#: Scale of the initial weights of an LSTM.
 LSTM_GAIN = 1.0
 
 

@@ -392,6 +392,7 @@ class ActorCriticPolicy(TorchPolicy):
         model = self.model
 
         def run(observations: Tensor) -> tuple[Tensor, Tensor]:
+            """Return the outputs of actor and critic for observations (B, …)."""
             own = [model] if model.architecture.custom_model else []
             with self.autocast(), in_acting_mode(*own):
                 return model(observations)  # type: ignore[no-any-return]

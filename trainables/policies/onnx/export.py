@@ -36,7 +36,9 @@ from trainables.policies.policy import Policy
 Array = NDArray[Any]
 #: Largest difference between numbers of at most 1 of the file and of the policy.
 TOLERANCE = 1e-5
+#: Names of the file's inputs of recurrent state.
 STATES_IN = ("state_in_0", "state_in_1")
+#: Names of the file's outputs of recurrent state.
 STATES_OUT = ("state_out_0", "state_out_1")
 
 

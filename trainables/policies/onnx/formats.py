@@ -63,6 +63,7 @@ def _open_program(path: Path) -> Run:
     program = torch.export.load(path).module()
 
     def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the program's outputs by name, given its inputs by name."""
         given = {name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in inputs.items()}
         with torch.no_grad():
             return {name: x.numpy() for name, x in program(given).items()}
@@ -178,12 +179,15 @@ def _write_program(graph: bytes, path: Path) -> None:
     described, constants = _describe_graph(graph, operations, TORCH)
 
     class Program(torch.nn.Module):
+        """The described graph as a torch module, whose constants are buffers."""
+
         def __init__(self) -> None:
             super().__init__()
             for place, value in enumerate(constants.values()):
                 self.register_buffer(f"constant_{place}", torch.from_numpy(value.copy()))
 
         def forward(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            """Return the graph's outputs by name, given its inputs by name."""
             named = dict(zip(constants, self.buffers(), strict=True))
             return plain.run(described, named, inputs, operations)
 

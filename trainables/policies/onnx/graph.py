@@ -134,8 +134,11 @@ class GraphBuilder:
         return [self.constant(f"{name}.{p}", weights[f"{name}.{p}"]) for p in ("weight", "bias")]
 
 
+#: Version of ONNX's operators.
 OPSET = 18
+#: Version of ONNX's file format.
 IR_VERSION = 10  # read by every onnxruntime since 1.18
+#: Filters that normalise by mean and standard deviation.
 MEAN_STD = (MeanStdFilter, ConcurrentMeanStdFilter)
 
 

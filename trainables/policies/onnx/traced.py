@@ -64,6 +64,7 @@ def inline(
     names = {"rows": rows, "": "", **{one: one for one in outputs}}
 
     def unique_name(name: str) -> str:
+        """Return a name that is unique in the graph, the same one for each call with `name`."""
         return names.setdefault(name, f"{named}:{name}")
 
     for one in traced.initializer:

@@ -26,6 +26,7 @@ from trainables.policies.exploration.actions import StochasticSampling
 if TYPE_CHECKING:
     from torch import Tensor
 
+#: Setting that names the class.
 PLACE = "model.custom_action_dist"
 #: Number of rows of the batch with which a distribution is checked.
 ROWS = 3

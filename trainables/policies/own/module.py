@@ -36,6 +36,7 @@ from trainables.policies.learning.networks import (
     split,
 )
 
+#: Setting that names the class.
 PLACE = "model.custom_model"
 #: Number of rows of the batch with which a module is checked; unlikely to equal another dimension.
 ROWS = 3

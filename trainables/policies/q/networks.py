@@ -189,6 +189,7 @@ class QPolicy(TorchPolicy):
         model = self.model
 
         def values_of(observations: Tensor, noise: Mapping[str, Tensor]) -> Tensor:
+            """Return action values (B, A) of observations (B, …), with this noise on weights."""
             own = [model] if model.architecture.trunk.custom_model else []
             with self.autocast(), in_acting_mode(*own):
                 return model.values(model.outputs(observations, noise))

@@ -46,6 +46,7 @@ from trainables.rollout.progress import PerfConfig, PerfStats
 from trainables.rollout.samplers.episodes import warn_of_long_episodes
 
 Array = NDArray[Any]
+#: Maximum number of latest observations that are kept.
 RECENT_ROWS = 64
 #: Function of an agent and the number or name of its episode that returns the agent's policy.
 Mapper = Callable[[str, int | str], str]
@@ -643,6 +644,7 @@ class AgentsSampler:
         me = weakref.ref(self)  # the sampler holds the episodes that hold this function
 
         def policy_of(agent: str) -> str:
+            """Return the name of an agent's policy in this episode."""
             sampler = me()
             assert sampler is not None  # noqa: S101 as it plays the episode
             return sampler._early_policy(env_index, number, agent)

@@ -219,6 +219,7 @@ class AgentsWorker(RolloutWorker):
 
     spec: AgentsSpec
     """Specification from which the worker was made."""
+    #: Class of the sampler.
     sampler_class: ClassVar[type[AgentsSampler]] = AgentsSampler
 
     def _make_sampler(self, spec: WorkerSpec) -> AgentsSampler:
@@ -397,6 +398,7 @@ def _mapper(spec: AgentsSpec) -> Mapper:
     mapping, seed = spec.mapping, spec.seed
 
     def mapper(agent: str, episode: int | str) -> str:
+        """Return the name of an agent's policy, drawn from the episode's own stream."""
         if mapping is None:
             return agent
         return mapping(agent, rng.generator(seed, "mapping", episode, agent))

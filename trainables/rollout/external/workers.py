@@ -129,6 +129,7 @@ class ExternalWorker(_CalledWorker):
 class ExternalAgentsWorker(_CalledWorker, AgentsWorker):
     """An `ExternalWorker` for the agents of several policies."""
 
+    #: Class of the sampler.
     sampler_class = ExternalSampler
 
 

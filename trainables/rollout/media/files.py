@@ -20,6 +20,7 @@ from trainables.rollout.media.video import SUFFIX, VideoFile, is_installed
 
 FOLDER = "media"
 """Subfolder of the trial's folder that has the files."""
+#: Pattern of the name of a picture, video or table.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 MOST_NAMES = 8
 """Maximum number of items of an episode."""
@@ -27,6 +28,7 @@ MOST_BYTES = 16 * 2**20
 """Maximum size of a picture, of all pictures of a video, and of a table as text, bytes."""
 MOST_FILES = 200
 """Maximum number of files of a trial; later ones are not written."""
+#: Pictures per second of a video.
 FRAMES_PER_SECOND = 30.0
 
 logger = logging.getLogger(__name__)

@@ -31,6 +31,7 @@ from trainables.rollout.media.video import SUFFIX, VideoFile, is_installed
 
 #: A window or callable that is called with each picture, an array (H, W, 3) of uint8.
 Viewer: TypeAlias = Callable[[NDArray[np.uint8]], object]
+#: Environment variable that names SDL's driver.
 DRIVER = "SDL_VIDEODRIVER"
 #: SDL's drivers without a screen.
 INVISIBLE = ("offscreen", "dummy")
@@ -203,6 +204,7 @@ class VideoRecorder:
         others = envs.before_restart
 
         def before_restart(step: Step) -> None:
+            """Record the ends of episodes, then call the function that was set before."""
             self._before_restart(step)
             if others:
                 others(step)

@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+#: Codec of the videos.
 CODEC = "libx264"
+#: Options of the codec.
 OPTIONS = {"preset": "veryfast", "crf": "23"}
+#: Ending of the files.
 SUFFIX = ".mp4"
 
 

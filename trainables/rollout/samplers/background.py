@@ -20,7 +20,9 @@ from trainables.rollout.samplers.fragments import Collected, Sampler
 
 #: Results that wait; with so many the thread waits as well.
 RESULTS = 5
+#: Seconds that `sample` waits for the thread's next result.
 TIMEOUT_S = 600.0
+#: Seconds that `close` waits for the thread's end.
 STOP_TIMEOUT_S = 5.0
 
 logger = logging.getLogger(__name__)
@@ -271,6 +273,7 @@ class AsyncSampler:
 class BlackHoleSampler(AsyncSampler):
     """An `AsyncSampler` that keeps its first result, and of later ones only the episodes."""
 
+    #: True once the first result was kept.
     _full = False
 
     def live_episodes(self) -> list[RolloutMetrics]:

@@ -158,11 +158,13 @@ class EpisodeSampler(Sampler):
         after = np.minimum(times + 1, self._next_row - 1)
 
         def following(name: str, latest: Array) -> Array:
+            """Return the column's next rows (R, …); `latest` (N, …) follows the last ones."""
             found: Array = columns[name][after, envs]
             found[after == times] = latest[envs[after == times]]
             return found
 
         def previous(name: str) -> Array:
+            """Return the column's previous rows (R, …), 0 at the start of an episode."""
             found: Array = columns[name][times - 1, envs]
             found[t == 0] = 0
             return found

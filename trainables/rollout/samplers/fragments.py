@@ -41,6 +41,7 @@ from trainables.rollout.progress import PerfConfig, PerfStats
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 Array = NDArray[Any]
+#: Maximum number of latest observations that are kept.
 RECENT_ROWS = 64
 #: Requested columns about the row before a step, the memory after it, its agent and its unroll.
 SEQUENCE_COLUMNS = frozenset(
@@ -499,7 +500,8 @@ class Sampler:
     def _is_watched(self) -> bool:
         """True if a step has effects that the fast paths do not handle.
 
-        They are callbacks, pictures, the log, and columns of `SEQUENCE_COLUMNS`.
+        These are callbacks, pictures, the first step (which the log shows), and columns of
+        `SEQUENCE_COLUMNS`.
         """
         return bool(
             self.watch or self.film or not self.latest or self._requested & SEQUENCE_COLUMNS

@@ -241,6 +241,7 @@ class RolloutWorker:
 
             def cast(env_index: Any, before: int) -> EpisodePolicies | None:
                 # The sampler holds the tracker, so the tracker must not hold the sampler.
+                """Return the policies of an environment's next episode; None without agents."""
                 method = casting()
                 return None if method is None else method(env_index, before)
 
@@ -250,6 +251,7 @@ class RolloutWorker:
 
             def before_restart(step: Step) -> None:
                 # The last resort holds the environments; its callbacks must not hold the worker.
+                """Tell the callbacks about the ends of episodes in a step."""
                 if (method := tracking()) is not None:
                     method(step)
 
@@ -538,6 +540,7 @@ def _close_unclosed(
     """
 
     def close_envs() -> None:
+        """Close the environments; log an error instead of raising it."""
         try:
             _close_envs(envs, film)
         except Exception:

@@ -194,6 +194,7 @@ class RemoteWorker:
         index = self.index
 
         def chosen(worker: RolloutWorker) -> list[T]:
+            """Return a list with the result if it is this worker, else an empty list."""
             return [function(worker)] if worker.spec.index == index else []
 
         (answer,) = [one for answers in self._workers.foreach_worker(chosen) for one in answers]

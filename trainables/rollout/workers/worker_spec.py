@@ -72,8 +72,8 @@ class WorkerSpec:
     logs: LogConfig = field(default_factory=LogConfig)
     """Settings of the log."""
     calls: Calls | None = None
-    """The user's callbacks, None without; this object itself, of which pickling for a child makes
-    a new one without its state."""
+    """The user's callbacks; None without callbacks. Pickling for a child process makes a new object
+    without the state of this one."""
     learner: LearnerSpec | None = None
     """Learner of each worker in data-parallel learning; None otherwise."""
     columns: frozenset[str] = frozenset()

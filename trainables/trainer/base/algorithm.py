@@ -26,6 +26,7 @@ from trainables.trainer.config import TrainerConfig, has_policies
 if TYPE_CHECKING:
     from torch import Tensor
 
+#: Value of a setting that the trainer chooses.
 AUTO = "auto"
 #: Path of the function that returns a trainer class's form for several policies.
 MULTI_AGENT = "trainables.trainer.multi_agent.trainer:multi_agent_class"
@@ -54,8 +55,9 @@ class Algorithm(Trainable):
     learns_from_others: ClassVar[bool] = False
     """True if the algorithm can learn from other policies' experience (``input``)."""
     keeps_rows: ClassVar[bool] = False
-    """True if rows are learnt from after their round, as those of a replay or of files: workers
-    then return unfiltered rows, and `filter_rows` filters them when they are drawn."""
+    """True if the algorithm also learns from rows of earlier rounds, such as rows of a replay
+    buffer or of files: workers then return unfiltered rows, and `filter_rows` filters them when
+    they are drawn."""
     spreads_actions: ClassVar[bool] = False
     """True if the policy's real numbers are learnt unbounded, as Gaussians, so that
     ``normalize_actions`` can scale them to the bounds of actions."""

@@ -401,6 +401,7 @@ class Collector(Algorithm):
         may_ask, me = sampling is None, weakref.proxy(self)
 
         def find_sampler() -> SamplerInput | None:
+            """Return the reader of new samples, made at the first call; None without one."""
             if may_ask and not asked:
                 columns = WRITTEN_IN_LANES if self.calls_trainer else self.written_columns
                 wider = replace(spec, columns=spec.columns | columns - {"infos"})
@@ -438,6 +439,7 @@ class Collector(Algorithm):
         me = weakref.proxy(self)
 
         def find_worker() -> RolloutWorker | None:
+            """Return the trainer's own worker; None before the workers exist."""
             workers: WorkerSet | None = getattr(me, "workers", None)
             return workers.local_worker() if workers else None
 

@@ -27,6 +27,7 @@ from trainables.trainer.trainer import Trainer
 if TYPE_CHECKING:
     from trainables.policies.bounded.twins import TwinsPolicy
 
+#: Name of a column → its rows (B, …).
 Rows = Mapping[str, NDArray[Any]]
 #: Kinds of exploration whose noise depends on earlier steps.
 FOLLOWING = ("OrnsteinUhlenbeckNoise", "ParameterNoise", "StateDependentNoise")

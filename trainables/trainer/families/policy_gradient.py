@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainables.learners.torch_learner import Loss
     from trainables.policies.learning.networks import Stochastic
 
+#: Names of the loss's parts.
 STATS = ("policy_loss", "vf_loss", "entropy")
 
 

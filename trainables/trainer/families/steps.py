@@ -19,7 +19,9 @@ from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.trainer.config import timed
 from trainables.trainer.trainer import Trainer
 
+#: Function that learns from the fragments of all workers and returns statistics by name.
 Learn = Callable[[list[Fragment]], dict[str, float]]
+#: Function that takes a gradient step on rows (B, …) and returns statistics by name.
 Update = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, Scalar]]
 #: Columns of a fragment that a replay stores.
 TRANSITION = ("observations", "actions", "rewards", "new_obs", "terminated")

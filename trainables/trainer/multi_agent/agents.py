@@ -19,7 +19,9 @@ from trainables.trainer.config import TrainerConfig
 
 #: Settings of `TrainerConfig` that a policy may set for itself; it may set all of its algorithm.
 OWN_SECTIONS = ("filters", "schedule")
+#: Further settings that a policy may set for itself.
 OWN = ("model", "gamma", "optimizer")
+#: Settings of these sections that all policies share.
 SHARED_OF_THOSE = ("synchronize_filters", "normalize_rewards", "schedule_timesteps")
 
 

@@ -175,6 +175,7 @@ class MultiAgentTrainer(Trainer):
         self._members: dict[str, Trainer] = {}
 
         def begin(agents: Agents, members: Mapping[str, Trainer]) -> None:
+            """Load trained weights into the policies that are to start from them."""
             for pid, source in agents.sources.items():
                 try:
                     members[pid].load_trained(member_key(pid), *source)
@@ -239,6 +240,7 @@ class MultiAgentTrainer(Trainer):
         me = weakref.proxy(self)
 
         def broadcast() -> None:
+            """Send the weights of all policies to the workers."""
             me.broadcast()
 
         # Experience is written for all policies together.
@@ -300,6 +302,7 @@ class MultiAgentTrainer(Trainer):
         given = context, rows, settings.batch_size, index, sampling, learnt
 
         def make(pid: str) -> filters_.Filter:
+            """Return a new filter of the policy's kind."""
             member: Trainer = me.members[pid]
             shape = row_shape(member.spaces.filtered)
             return filters_.make_filter(member.settings.filters, shape)
@@ -537,6 +540,7 @@ class MultiAgentTrainer(Trainer):
         )
 
         def begin(agents: Agents, members: Mapping[str, Trainer]) -> None:
+            """Load the trained weights or the given state into the new policy."""
             if policy_id in agents.sources:
                 members[policy_id].load_trained(member_key(policy_id), *agents.sources[policy_id])
             if policy_state is not None:

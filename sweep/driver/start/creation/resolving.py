@@ -119,6 +119,7 @@ def unsure_names(resolved: Resolved) -> dict[str, str]:
 
 #: Keys of a spec from which its scheduler is built, and keys that its trainable sees.
 _OF_SCHEDULER = ("scheduler", "stop", "trials", "space", "seed", "seeds")
+#: Keys of a spec that its trainable sees.
 _OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives", "constraints")
 
 

@@ -190,6 +190,7 @@ def _point(space: Space, trial: RankedSettings) -> Settings | None:
     """
 
     def given(name: str, domain: Domain) -> Any:
+        """Return the value that the trial had; raise BadSpace if the domain lacks it."""
         value = trial.settings.get(name)
         if not domain.contains(value):
             raise BadSpace(name, value, domain.describe())

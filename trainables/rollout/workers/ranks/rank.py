@@ -144,6 +144,7 @@ class Rank(RolloutWorker):
 class RankServer(WorkerServer):
     """Answers the requests to a rank's process."""
 
+    #: Class of the worker.
     worker_class = Rank
     worker: Rank
     """The worker that samples and learns."""

@@ -25,6 +25,7 @@ class WorkerServer:
     Creating it seeds the process's global random streams and makes the worker.
     """
 
+    #: Class of the worker, unless the spec names one.
     worker_class: ClassVar[type[RolloutWorker]] = RolloutWorker
 
     def __init__(self, spec: WorkerSpec) -> None:
