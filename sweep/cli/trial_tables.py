@@ -1,5 +1,6 @@
 """Render one trial as text, for `sweep best`, `show`, `explain`, `play` and `export-model`."""
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ from sweep.cli.tables import (
     table,
 )
 from sweep.core.stats import LEVEL
+from sweep.history.events import AT_GOAL
 from sweep.history.fronts import front_text
 from sweep.history.seeds import is_test, replica_name
 from sweep.ledger.folder import root_option
@@ -352,8 +354,9 @@ def card(data: Data) -> str:
 def explanation(data: Data) -> RenderableType:
     """Render `sweep explain`: the decisions in order, each with time, reason and its tables.
 
-    `data` is that of `explanation.explain`. Single values of decisions are not shown. The last part
-    is the trial's present place at its highest rung, if it has one.
+    `data` is that of `explanation.explain`. Single values of decisions are not shown, and of several
+    comparisons by a pruner in a row that changed nothing, only the last one is. The last part is
+    the trial's present place at its highest rung, if it has one.
     """
     wanted = {data["metric"]: data["mode"], **data["objectives"]}
     aims = ", ".join(f"{mode} of {name}" for name, mode in wanted.items())
@@ -361,7 +364,7 @@ def explanation(data: Data) -> RenderableType:
     shown: list[RenderableType] = [_title(data), Text(printable(aim))]
     if data["children"]:
         shown.append(Text(f"children: {', '.join(map(str, data['children']))}"))
-    for step in data["decisions"]:
+    for step in _without_repetitions(data["decisions"]):
         shown += [Text(), Text(f"{_moment(step['at'])}  {step['what']}", style="bold")]
         shown.append(Padding(Text(printable(step["why"])), (0, 0, 0, 2)))
         shown += [Padding(_numbers_table(numbers), (0, 0, 0, 4)) for numbers in step["tables"]]
@@ -375,6 +378,32 @@ def explanation(data: Data) -> RenderableType:
             shown.append(Padding(Text(printable(said)), (0, 0, 0, 2)))
         shown += [Padding(_numbers_table(t), (0, 0, 0, 4)) for t in data["stands"]["tables"]]
     return Group(*shown)
+
+
+def _without_repetitions(decisions: Sequence[Data]) -> Iterator[Data]:
+    """Yield the decisions about a trial, with one for several comparisons by a pruner in a row.
+
+    A pruner may compare a trial after each iteration, so of comparisons after which the trial
+    continued only the last is yielded; its ``what`` says how many there were. Pauses for a
+    comparison are left out.
+    """
+    following = [*decisions[1:], {"facts": {}}]
+    kept = [
+        step
+        for step, after in zip(decisions, following, strict=True)
+        if step["why"] != AT_GOAL or "pruner" not in after["facts"]
+    ]
+    for unchanged, steps in itertools.groupby(kept, _changes_nothing):
+        several = list(steps)
+        if unchanged and len(several) > 1:
+            counted = f"after each of {len(several)} comparisons (--json shows all)"
+            several = [{**several[-1], "what": f"{several[-1]['what']} {counted}"}]
+        yield from several
+
+
+def _changes_nothing(step: Data) -> bool:
+    """Return whether a decision is a pruner's, after which the trial continued."""
+    return "pruner" in step["facts"] and step["why"].startswith("continues")
 
 
 def _front_text(facts: Data) -> str:
@@ -400,6 +429,7 @@ _HEADINGS = {
     "fronts": "front",
     "scores": "score",
     "steps": "step",
+    "values": "value",
 }
 
 

@@ -11,6 +11,7 @@ from sweep.driver.context import DriverContext
 from sweep.driver.proposals import Proposer
 from sweep.history import order
 from sweep.history.events import (
+    AT_GOAL,
     FINISHED,
     UNSAVED,
     Closed,
@@ -160,7 +161,7 @@ def _opened_event(
 
 #: End of a slice → beginning of the reason for its replica's new status.
 _WHY = {
-    End.GOAL: "waits at its rung",
+    End.GOAL: AT_GOAL,
     End.UNMEASURED: "it is past its rung",
     End.TIME: "its slice's time was up",
     End.ASKED: "the sweep was asked to stop",

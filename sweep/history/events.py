@@ -353,6 +353,8 @@ class FinalEvaluationBegan:
 
 #: Prefix of the reason of an end by the limit of this name.
 FAIL_FAST = "limits.fail_fast"
+#: Reason of a trial that is PAUSED at its goal.
+AT_GOAL = "waits for the scheduler's next decision"
 
 
 @dataclass(frozen=True)

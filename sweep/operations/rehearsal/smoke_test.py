@@ -241,10 +241,10 @@ class _Supervisor:
 
     def _progress_text(self, now: float) -> str:
         """Return the current step and the elapsed time as one line."""
-        return (
-            f"trying {self.name} out: {self.message.step} for {now - self.since:.0f} s; "
-            f"{now - self.began:.0f} of at most {self.longest_s:g} s"
-        )
+        seconds = round(now - self.since)
+        step = self.message.step + (f" for {seconds} s" if seconds else "")
+        total = f"{now - self.began:.0f} s of at most {self.longest_s:g} s"
+        return f"trying {self.name} out, {total}: {step}"
 
 
 # ---- in the child process ----------------------------------------------------------------------

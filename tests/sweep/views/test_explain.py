@@ -198,3 +198,24 @@ def test_every_trial_can_be_explained(folder: Folder) -> None:
         out = io.StringIO()
         Terminal(out).show(trial_tables.explanation(explain(folder, trial.number)))
         assert f"trial {trial.number} of demo" in out.getvalue()
+
+
+def test_comparisons_that_change_nothing_are_printed_once_with_their_number(tmp_path: Path) -> None:
+    import io
+
+    folder = sweeps.make(
+        tmp_path,
+        searcher="random",
+        trackers=(),
+        scheduler={"name": "median", "n_startup_trials": 2},
+        stop={"training_iteration": 9},
+    )
+    sweeps.run(folder)
+    told = explain(folder, best(folder))
+    assert [step["what"] for step in told["decisions"]][2::2] == ["paused"] * 8 + ["completed"]
+    out = io.StringIO()
+    Terminal(out).show(trial_tables.explanation(told))
+    assert out.getvalue().count("continued, up to") == 1
+    assert "continued, up to 9 after each of 8 comparisons (--json shows all)" in out.getvalue()
+    assert "paused" not in out.getvalue()
+    assert out.getvalue().count("compared with") == 1
