@@ -114,6 +114,10 @@ class ConfigErrors(ConfigError):
         return ConfigErrors([error.nested_under(place) for error in self._errors])
 
 
+class NoResult(TrainableError):
+    """A training function or program that ended without a result, as it would after a retry."""
+
+
 class NotImportable(TrainableError):
     """A path ``package.module:Name`` that cannot be imported.
 

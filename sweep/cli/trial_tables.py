@@ -354,7 +354,7 @@ def card(data: Data) -> str:
 def explanation(data: Data) -> RenderableType:
     """Render `sweep explain`: the decisions in order, each with time, reason and its tables.
 
-    `data` is that of `explanation.explain`. Single values of decisions are not shown, and of several
+    `data` is that of `explanation.explain`. Single values of decisions are not shown; of several
     comparisons by a pruner in a row that changed nothing, only the last one is. The last part is
     the trial's present place at its highest rung, if it has one.
     """

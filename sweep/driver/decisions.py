@@ -155,9 +155,9 @@ def _opened_event(
 # The consequences of a slice's end for its trial.
 #
 # A lost worker is retried from the last checkpoint, up to `max_failures` times in a row. An
-# exception is retried once; if it repeats at the same iteration, the trial FAILED, since an exact
-# resume would always repeat it. A disk that refuses checkpoints, or a metric that no trial reports,
-# is not counted as a trial's failure: the sweep ends and can be resumed.
+# exception is retried once, unless it would recur; if it repeats at the same iteration, the trial
+# FAILED, since an exact resume would always repeat it. A disk that refuses checkpoints, or a metric
+# that no trial reports, is not counted as a trial's failure: the sweep ends and can be resumed.
 
 #: End of a slice → beginning of the reason for its replica's new status.
 _WHY = {
@@ -414,13 +414,15 @@ def _judge_crashed(
 ) -> tuple[Status, str]:
     """Return status and reason after the trainable raised an exception.
 
-    It is FAILED if `replica`, which does not count this crash yet, crashed at this iteration
-    before, or has `max_failures` crashes already; else PAUSED, to be tried again. Crashes in
-    iterations that were finished since do not count.
+    It is FAILED if the exception would recur, or if `replica`, which does not count this crash yet,
+    crashed at this iteration before, or has `max_failures` crashes already; else PAUSED, to be
+    tried again. Crashes in iterations that were finished since do not count.
     """
     at = outcome.error_at
     where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"
     what = f"{where} raised {outcome.reason}"
+    if outcome.would_recur:
+        return Status.FAILED, f"{what}; the same would happen again, so it is not retried"
     if at in replica.crashes:
         return Status.FAILED, f"{what}; the same happened before, so it is not retried"
     if len(replica.crashes) >= max_failures:

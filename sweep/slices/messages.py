@@ -189,6 +189,8 @@ class SliceOutcome:
     error_at: int = 0
     """Number of the iteration in which the exception was raised; if saving raised it, the one after
     the saved iteration."""
+    would_recur: bool = False
+    """True if a retry would raise the exception again."""
     while_saving: bool = False
     """True if the exception was raised while a checkpoint was being made."""
     skipped: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ from trainables.checkpoint import disk
 from trainables.checkpoint.remote import RemoteError
 from trainables.core import failpoints, strict_json
 from trainables.core.processes.program import is_ctrl_c
-from trainables.errors import TrainableError, WorkerDied, shorten
+from trainables.errors import NoResult, TrainableError, WorkerDied, shorten
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two updates of the progress file.
@@ -185,7 +185,8 @@ class Stretch:
         text = "".join(traceback.format_exception(error))
         end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
         came = self.outcome(end, error=text, error_at=done + 1, while_saving=self.saves)
-        return replace(came, reason=first_line(error))
+        recurs = isinstance(error, NoResult)
+        return replace(came, reason=first_line(error), would_recur=recurs)
 
 
 def first_line(error: BaseException) -> str:

@@ -46,7 +46,7 @@ from trainables.core import settings as settings_
 from trainables.core.processes.ending import kill_family
 from trainables.core.processes.starting import guard_command
 from trainables.core.settings import Settings
-from trainables.errors import ConfigError, TrainableError, printable, shorten
+from trainables.errors import ConfigError, NoResult, TrainableError, printable, shorten
 from trainables.function import FunctionTrainable, get_checkpoint, get_context, report
 
 #: Number of last lines of a failed program's error output in the message, longest such line in
@@ -155,7 +155,8 @@ def _train(config: dict[str, Any]) -> None:
     A training function: blocks until the program ends, and pauses at each report. The entry
     ``checkpoint`` of a result is data, or True for the files in the folder ``SWEEP_SAVE``. Lines
     that are no results are printed to the trial's log; after each checkpoint the program is sent an
-    empty line. Raises TrainableError if the program failed, or ended without a result.
+    empty line. Raises TrainableError if the program failed, and
+    NoResult if it ended without a result.
     """
     reports, logdir, pattern = 0, get_context().logdir, config.get("pattern")
     other = ""  # the last line that is no result
@@ -190,7 +191,7 @@ def _train(config: dict[str, Any]) -> None:
         hint = _hint_at_booleans(config, code)
         raise TrainableError(f"{name} {_describe_end(code)}{hint}{errors.last_lines()}")
     if not reports:
-        raise TrainableError(f"{name} {_no_result(pattern, other)}{errors.lines_below()}")
+        raise NoResult(f"{name} {_no_result(pattern, other)}{errors.lines_below()}")
 
 
 def _lines(process: "subprocess.Popen[str]") -> Generator[str, None, None]:

@@ -15,7 +15,7 @@ from trainables.checkpoint.opaque import read_files, temporary_folder, write_fil
 from trainables.checkpoint.signing import Opaque
 from trainables.checkpoint.state import pack, unpack
 from trainables.core import rng
-from trainables.errors import StateError, TrainableError, nearest, shorten
+from trainables.errors import NoResult, StateError, TrainableError, nearest, shorten
 from trainables.function import forms
 from trainables.function.inspection import TrainingFunction, innermost, module_of, name_of, names_in
 from trainables.trainable import TrialContext
@@ -162,7 +162,7 @@ class FunctionThread:
             last = self.metrics.items()
             final = {key: 0 if key.endswith("_this_iter") else value for key, value in last}
         elif returned is None:
-            raise TrainableError(_no_result_message(self._function, metric or "loss"))
+            raise NoResult(_no_result_message(self._function, metric or "loss"))
         else:
             self.at_checkpoint = False
             named = {metric: value} if metric and value is not None else returned

@@ -34,6 +34,22 @@ def test_a_trial_that_crashes_elsewhere_each_time_is_retried_as_often_as_is_allo
     assert closed.status is status
 
 
+def test_a_program_that_printed_no_result_is_not_trained_again(tmp_path: Path) -> None:
+    printing = {"command": ["sh", "-c", "echo acc=0.9"], "pattern": "loss=(?P<loss>.+)"}
+    folder = sweeps.make(
+        tmp_path,
+        trainable="command",
+        config=printing,
+        space={"lr": 0.5},
+        scheduler="fifo",
+        trials=1,
+    )
+    assert sweeps.run(folder) == "finished"
+    trial = sweeps.history(folder).trials[0]
+    assert (trial.status, trial.replicas[0].slices) == (Status.FAILED, 1)
+    assert "the same would happen again, so it is not retried" in trial.reason
+
+
 def test_what_is_saved_again_to_the_bit_behind_a_fall_back_is_kept(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, scheduler="fifo", trials=1)
     rows = tuple(Row(i, {"loss": 1.0}) for i in (1, 2, 3))
