@@ -137,7 +137,7 @@ def prepare_spec(trainable: ScriptTrainable | str | None, spec: SpecKeys) -> tup
 
 
 def _with_named_rungs(seeds: object) -> object:
-    """Return a plan of seeds with its rungs as texts, as a spec has them; others as they are."""
+    """Return seeds by rung with the rungs as texts, as a spec has them; other values unchanged."""
     if not isinstance(seeds, Mapping):
         return seeds
     return {str(rung) if isinstance(rung, Real) else rung: count for rung, count in seeds.items()}

@@ -31,7 +31,7 @@ class Policy(Protocol):
         """
 
     def stop(self) -> None:
-        """Release its resources; it cannot be used afterwards."""
+        """Release the policy's resources; the policy cannot be used afterwards."""
 
 
 #: Fixed columns of `Sweep.results`, before and after the columns of settings and objectives.
@@ -219,12 +219,12 @@ class Checkpoint:
 
     @property
     def iteration(self) -> int:
-        """Iteration at which it was saved."""
+        """Iteration after which the checkpoint was saved."""
         return self.saved.iteration
 
     @property
     def value(self) -> float | None:
-        """Metric at that iteration; None if it was not reported there, or not finite."""
+        """Metric at the checkpoint's iteration; None if it was not reported, or not finite."""
         return self.saved.value
 
     def load(self, folder: str | Path | None = None) -> Any:

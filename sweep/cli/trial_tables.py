@@ -51,8 +51,8 @@ def final_evaluation_remarks(data: Data) -> Iterator[str]:
 def _pick_lines(data: Data) -> Iterator[str]:
     """Yield a line on the expected score and the part of luck, and one on the runner-up.
 
-    `data` is that of `overview.best`. Nothing is yielded if it cannot say how certain the best
-    trial is.
+    `data` is that of `overview.best`. Nothing is yielded if `data` does not say how certain the
+    best trial is.
     """
     pick = data["pick"]
     if pick is None:

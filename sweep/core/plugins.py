@@ -50,7 +50,7 @@ def raised_by(error: Exception) -> str:
 
 
 def add_paths(paths: Iterable[str]) -> None:
-    """Append folders to `sys.path` if they are not in it; there they hide no installed modules.
+    """Append folders that are missing to `sys.path`; at its end they hide no installed modules.
 
     Child processes inherit the path: workers, environments and evaluation workers.
     """

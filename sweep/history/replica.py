@@ -124,10 +124,11 @@ class Replica:
 
     @property
     def is_catching_up(self) -> bool:
-        """True if it was added later and has not yet reached the trial's goal of that time.
+        """True if the replica joined its trial later and has not reached the goal of that time yet.
 
-        Its score is not compared before. If that goal has no limit, it catches up until it has
-        finished. A finished replica never does, unless it was only pruned as the sweep ended.
+        The replica's score is not compared before. If that goal has no limit, the replica catches
+        up until it has finished. A finished replica never does, unless it was only pruned as the
+        sweep ended.
         """
         if self.joined_at is None or (self.status in FINISHED and not self.was_waiting):
             return False
@@ -226,7 +227,7 @@ class Replica:
 
     @property
     def has_begun(self) -> bool:
-        """True if it has finished an iteration of its own, not only inherited ones."""
+        """True if the replica has finished an iteration of its own, not only inherited ones."""
         born_at = self.birth.saved.iteration if self.birth else 0
         return bool(self.curve) or self.iteration > born_at
 

@@ -301,7 +301,7 @@ class Trial:
         return [reading for reading in found if reading is not None]
 
     def _aggregate(self, scores: Sequence[float | None], mode: Mode | None = None) -> float | None:
-        """Return one score for those of the replicas; None if one of them is missing.
+        """Return one score for the scores of all replicas; None if one of them is missing.
 
         A single score is returned as it is. `mode` is the objective's direction, by default the
         metric's.

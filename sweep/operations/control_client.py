@@ -59,10 +59,12 @@ def ask(
 def suggest(
     folder: Folder, settings: Mapping[str, Any], reason: str, author: str | None, patience_s: float
 ) -> tuple[Answer | None, bool]:
-    """Ask a sweep to try `settings` in a new trial; waits and returns as `ask`.
+    """Ask a sweep to try `settings` in a new trial; wait for the answer.
 
     `settings` has searched parameter → value, also only some. `reason` and `author` are texts for
-    people. An `author` of None is replaced by the user name of this process.
+    people. An `author` of None is replaced by the user name of this process. Returns the answer
+    (None if there is none yet), and true if a driver runs. Raises UsageError if the suggestion is
+    refused.
     """
     author = user() if author is None else author
     return ask(

@@ -67,9 +67,10 @@ class Pool(pools.Pool):
         self._lock = threading.Lock()
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
-        """Set the environment variables of the process, those of slot 0, when it is started next.
+        """Set the environment variables that the process gets when it is started next.
 
-        `variables` is a function from the slot's index to them, called once, now.
+        `variables` is a function from a slot's index to the slot's variables; it is called once,
+        now, for slot 0.
         """
         self._variables = variables(0)
 

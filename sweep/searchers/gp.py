@@ -92,8 +92,8 @@ class Searcher(searchers.Searcher):
     def _fitted_trials(self, request: Request) -> Sequence[FrozenTrial]:
         """Return the trials to which the process is fitted: all running ones, and finished ones.
 
-        Of more than `window` finished ones, it is the best, the newest, and a sample of the rest.
-        Without a `window`, it is all trials.
+        Of more than `window` finished trials, only the best, the newest, and a sample of the rest
+        are returned. Without a `window`, all are.
         """
         window, frozen, ranking = self.options.window, self._cache.frozen, self._ranking
         if window is None or len(ranking) <= window:

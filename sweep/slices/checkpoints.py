@@ -221,9 +221,9 @@ class Saving:
     def is_due(self, iteration: int) -> bool:
         """Return whether this iteration is to be saved even if its metric is not a new best.
 
-        With the policy's `every`, each multiple of that is. Without, all iterations are if several
-        best checkpoints are kept; else one is `APART_S` seconds after the last checkpoint of this
-        slice, or after the slice's beginning if it has none.
+        If the policy has `every`, its multiples are saved. Otherwise, all iterations are saved if
+        several best checkpoints are kept, else the first one `APART_S` seconds after this slice's
+        last checkpoint, or after its beginning if it has no checkpoint.
         """
         policy = self._spec.policy
         if policy.every is not None:

@@ -56,7 +56,7 @@ class Valued(Protocol):
 
     @property
     def value(self) -> float | None:
-        """Value of the metric at that iteration; None if it was not reported there."""
+        """Value of the metric at the checkpoint's iteration; None if it was not reported."""
 
 
 _Checkpoint = TypeVar("_Checkpoint", bound=Valued)

@@ -190,11 +190,11 @@ class Store:
         return f"{number}/{name}"
 
     def _shared_segments(self, written: file.Saved) -> set[str]:
-        """Return the own set of names of segments in object storage that a checkpoint may share.
+        """Return the names of segments in object storage that a checkpoint may share.
 
-        The first call fills it with those of `sources` that are there, if `written` has segments;
-        it stays empty if a source is unusable. The caller adds those that it sends. Raises
-        RemoteError if the storage failed.
+        Every call returns the same set. The first call fills it with the segments of `sources` that
+        are in the storage, if `written` has segments; it stays empty if a source is unusable. The
+        caller adds the segments that it sends. Raises RemoteError if the storage failed.
         """
         if self._stored_segments is None:
             self._stored_segments = set()

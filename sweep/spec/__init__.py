@@ -424,10 +424,10 @@ def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
 
 
 def parse(text: str, file: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """Read a spec from YAML text; `file` is its name in messages, `overrides` are those of `load`.
+    """Read a spec from YAML text, and apply `overrides`; `file` is the text's name in messages.
 
-    Raises BadConfig with all mistakes; UsageError if it is the text of another tool's file and
-    `file` is not empty.
+    An override is an `Override` or the text after ``--set``. Raises BadConfig with all mistakes;
+    UsageError if it is the text of another tool's file and `file` is not empty.
     """
     spec, found = survey(text, file, overrides)
     found.check()

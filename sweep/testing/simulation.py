@@ -251,7 +251,10 @@ def simulate(
     kills: Collection[int] = (),
     saves: bool = True,
 ) -> SimulationResult:
-    """Run a simulated sweep to its end; the arguments are those of `Simulation` and its `run`."""
+    """Run a simulated sweep to its end, and return the result.
+
+    See `Simulation` for the arguments; `kills` are those of `Simulation.run`.
+    """
     with Simulation(spec, curves, slots, saves) as simulation:
         return simulation.run(kills)
 

@@ -235,8 +235,8 @@ def parse(content: memoryview, header: dict[str, Any], source: Path) -> Packed:
 def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
     """Check the digests of all sections and segments of a file, without making a state of them.
 
-    The arguments `content`, `header` and `source` are those of `parse`. Raises CorruptCheckpoint if
-    one is missing or damaged.
+    `content` has all bytes of the file, `header` is the header as `header_of` returned it, and
+    `source` the file's path. Raises CorruptCheckpoint if one is missing or damaged.
     """
     with _valid_sections(source):
         for section, body in _sections(header, content):

@@ -31,7 +31,8 @@ _LOST = ("INTERNAL", "UNAVAILABLE", "DATA_LOSS")
 _NO_DEVICE = "Unable to initialize backend"
 #: Parts of an error that is one of memory although its status is another.
 _OF_MEMORY = ("RESOURCE_EXHAUSTED", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED")
-#: The part of an error that a function in Python raised, which the program has called.
+#: Text in an error of JAX by which a Python function is known to have raised it, when the compiled
+#: program called it.
 _OF_A_CALLBACK = "allback"
 
 #: Settings that decide how much memory a trial needs on a GPU, those with more effect first.

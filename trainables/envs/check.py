@@ -204,8 +204,8 @@ def _costs(config: EnvironmentConfig, steps: int) -> Report:
 def _speed(envs: VectorEnv, ticks: int) -> float:
     """Step all environments `ticks` times with random actions; return environment steps per second.
 
-    They are reset first, and each step counts once per environment. It ends early after
-    `LONGEST_S`.
+    The environments are reset first, and each step counts once per environment. Ends early after
+    `LONGEST_S` seconds.
     """
     seeds = list(range(envs.sub_env_count))
     actions = _drawn(envs, seeds, ticks)

@@ -71,7 +71,8 @@ class TorchLearner:
     ) -> list[Minibatch]:
         """Return the minibatches of one epoch on the policy's device, in a random order.
 
-        Arguments are those of `sgd.Learner.minibatches`.
+        `size` is the largest number of rows of a minibatch, `count` the number of rows that decides
+        the number of minibatches.
         """
         if not isinstance(batch, SequenceBatch) and not self._sent:
             self._sent = self._send(batch)

@@ -193,7 +193,7 @@ class LaneDQN(LaneTrainer, DQN):
         return arrays
 
     def rates(self) -> Rates:
-        """Return the scheduled settings in each round of the next iteration, each (R,).
+        """Return the scheduled settings in each of the R rounds of the next iteration, each (R,).
 
         They are learning rate, ε, number of updates (0 in rounds that end before
         ``learning_starts`` steps), and flags of rounds after which the learned network is copied

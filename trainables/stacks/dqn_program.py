@@ -114,12 +114,12 @@ class Settings(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Scheduled settings of one trial of DQN in each round of an iteration; each (R,)."""
+    """Scheduled settings of one trial of DQN in each of the R rounds of an iteration; each (R,)."""
 
     lr: Array
-    """Learning rate, (R,)."""
+    """Learning rate in each round, (R,)."""
     epsilon: Array
-    """Fraction of choices that are drawn uniformly, (R,)."""
+    """Fraction of choices that are drawn uniformly in each round, (R,)."""
     updates: Array
     """Number of gradient steps in each round, (R,) int32."""
     copies_target: Array

@@ -132,7 +132,7 @@ class LanePPO(LaneTrainer, PPO):
         return arrays
 
     def rates(self) -> Rates:
-        """Return the scheduled settings in each round of the next iteration, each (R,).
+        """Return the scheduled settings in each of the R rounds of the next iteration, each (R,).
 
         They are learning rate, clipping range and weight of the entropy bonus.
         """

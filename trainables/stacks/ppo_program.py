@@ -149,14 +149,14 @@ class Settings(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Scheduled settings of one trial of PPO in each round of an iteration; each (R,)."""
+    """Scheduled settings of one trial of PPO in each of the R rounds of an iteration; each (R,)."""
 
     lr: Array
-    """Learning rate, (R,)."""
+    """Learning rate in each round, (R,)."""
     clip: Array
-    """Clipping range of the probability ratio, (R,)."""
+    """Clipping range of the probability ratio in each round, (R,)."""
     entropy: Array
-    """Weight of the entropy bonus, (R,)."""
+    """Weight of the entropy bonus in each round, (R,)."""
 
 
 class Lane(NamedTuple):

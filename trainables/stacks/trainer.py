@@ -601,7 +601,8 @@ def _unread(
 ) -> Iterator[ConfigError]:
     """Yield an error for each setting that the program does not read and that is not its default.
 
-    `keys` and `of_model` are those of `check_lane`.
+    `keys` are settings that the algorithm's program reads, in addition to `READ`; `of_model` are
+    keys of ``model`` that it reads.
     """
     usual = flatten(type(settings)(environment=settings.environment))
     for key, value in flatten(settings).items():

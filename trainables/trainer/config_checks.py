@@ -228,7 +228,7 @@ def why_separate(settings: TrainerConfig) -> str:
     """Return the reason why environments are better stepped one by one, not as a vector class.
 
     It is empty if there is none, as for an environment that exists only as a vector class. It
-    decides ``native_vector_env: auto``. The callbacks are made to look at them.
+    decides ``native_vector_env: auto``. Creates the user's callbacks to see which they are.
     """
     count = settings.sampling.num_envs_per_worker
     if is_vector_only(settings.environment):

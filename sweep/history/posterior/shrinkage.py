@@ -204,7 +204,7 @@ class _Squares(NamedTuple):
         return cls(sums, counts)
 
     def ratio_to_expectation(self, variance: Floats, share: float) -> float:
-        """Return the ratio of the squares to their expectation, both with a prior.
+        """Return the ratio of the squared deviations to their expectation, both with a prior.
 
         `variance`, (levels,), is that of scores at each level; `share` is the part of it between
         seeds.

@@ -62,7 +62,7 @@ class Generation:
 
     @property
     def possible_parents(self) -> Ranking:
-        """Pairs of trial and score of those that may have offspring.
+        """Trials that may have offspring, each with its score, best first.
 
         They are the best that stay, have a score and a checkpoint and have not finished, at most
         `count`.

@@ -265,8 +265,8 @@ class Forbidden(BadSpace):
 def possible_combinations(raw: Sequence[Any], parameters: Mapping[str, Parameter]) -> list[Any]:
     """Return those of the combinations `raw` that can hold in a space of these parameters.
 
-    They are of another space with the same names, so that a smaller one may lack values. Of several
-    values of a parameter, those that it can have are left. Expressions stay as they are.
+    The combinations are of another space with the same names, so this space may lack some values.
+    Of several values of a parameter, those that it can have are left. Expressions stay as they are.
     """
     found = (
         _possible_combination(one, parameters) if isinstance(one, Mapping) else one for one in raw

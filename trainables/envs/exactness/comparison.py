@@ -227,10 +227,10 @@ class Episodes:
         return made
 
     def _play(self, sub_env: ReplayableEnv, seed: int) -> tuple[list[str], Any]:
-        """Play an episode with this seed and random actions, and into the next ones if it ends.
+        """Reset with this seed, then make as many steps as a comparison needs, with random actions.
 
-        Seeds the global random streams. Returns fingerprints of all results, and the last
-        observation.
+        If an episode ends, the next one begins. Seeds the global random streams. Returns
+        fingerprints of all results, and the last observation.
         """
         rng.seed_global(seed, "measure")
         sub_env.seed_spaces(seed)

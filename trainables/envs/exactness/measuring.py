@@ -212,9 +212,8 @@ class Inquiry:
     def inspect(self) -> Inspection:
         """Return what the environment declares, such as its spaces; waits for the child process.
 
-        If there is no child, or it cannot make the environment, that is made here, once per
-        process. Raises ConfigError if it cannot be made, a call hangs, or no policy can use its
-        spaces.
+        If there is no child, or the child cannot make the environment, this process makes it once.
+        Raises ConfigError if it cannot be made, a call hangs, or no policy can use its spaces.
         """
         self._wait_for_others()
         try:
@@ -471,8 +470,8 @@ class _SharedFile:
     def read(self, config: EnvironmentConfig) -> Measured | None:
         """Return the measurement in the file; None if there is none, or the file cannot be read.
 
-        Raises Hangs if a call hung while this process waited; later processes try again, since it
-        may be repaired.
+        Raises Hangs if the file says that a call hung while this process waited for it. A process
+        that did not wait gets None and measures again, since the environment may be repaired.
         """
         if self._descriptor < 0:
             return None

@@ -59,7 +59,7 @@ class PolledEnv:
             time.sleep(PAUSE_S)
 
     def send(self, episodes: Iterable[Any], actions: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Send actions for the latest poll, unless that was done and there are none.
+        """Send actions for the latest poll; do nothing without actions if some were sent already.
 
         Args:
             episodes: all episodes of the poll; those without an action are sent an empty dict.

@@ -142,8 +142,8 @@ class FusedLearner:
     ) -> list[Array]:
         """Return the minibatches of an epoch, in a random order, packed as columns for `gradient`.
 
-        They are views of one array, which the next call overwrites. Arguments are those of
-        `sgd.Learner`.
+        They are views of one array, which the next call overwrites. `size` is the largest number of
+        rows of a minibatch, `count` the number of rows that decides the number of minibatches.
         """
         if self._packed[0] is not batch:
             columns = self.columns(batch)

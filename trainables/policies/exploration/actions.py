@@ -112,7 +112,9 @@ class StochasticSampling:
     ) -> tuple[Actions, Array]:
         """Draw actions of several columns; return rows (N, K) and log-probabilities (N,).
 
-        Columns are choices and maybe real numbers; arguments are those of `draw`.
+        Columns are choices and maybe real numbers. The actions are drawn with `stream`; without it
+        they are the best ones. `head` (N, …) are outputs of the actor, `log_std` the real numbers'
+        log standard deviations, (G,) or (N, G).
         """
         rows = np.empty((len(head), len(self._layout.sizes)), dtype=self._layout.dtype)
         logits = head[:, self._grid]
@@ -184,10 +186,11 @@ class PredictedStdSampling(StochasticSampling):
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Return actions, drawn with `stream`, and their log-probabilities (N,).
+        """Return actions (N,) or (N, K), drawn with `stream`, and their log-probabilities (N,).
 
-        Without a stream they are the best actions. The last columns of `head` (N, …) are the log
-        standard deviations (N, G); `log_std` is not used.
+        Without a stream they are the best actions. `head` (N, …) are the actor's outputs, of which
+        the last columns are the log standard deviations (N, G) of the G real numbers; `log_std` is
+        not used.
         """
         reals = len(self._reals)
         return super().draw(head[:, :-reals], head[:, -reals:], stream)
@@ -195,8 +198,8 @@ class PredictedStdSampling(StochasticSampling):
     def likelihood(self, head: Array, log_std: Array, actions: NDArray[Any]) -> Array:
         """Return the policy's log-probabilities (N,) of actions that another program chose.
 
-        The last columns of `head` (N, …) are the log standard deviations (N, G); `log_std` is not
-        used.
+        `head` (N, …) are the actor's outputs, of which the last columns are the log standard
+        deviations (N, G) of the G real numbers; `log_std` is not used.
         """
         reals = len(self._reals)
         return super().likelihood(head[:, :-reals], head[:, -reals:], actions)

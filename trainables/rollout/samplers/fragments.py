@@ -742,8 +742,9 @@ class Sampler:
         """Return the requested columns of `SEQUENCE_COLUMNS`, name → (N, …), for a step.
 
         Updates the stored previous actions and rewards. `rewards` (N,) are those for the learner,
-        `memory` (N, M) is the recurrent state after the step; `row` and `idle` are those of
-        `_write_step`.
+        `memory` (N, M) is the recurrent state after the step; `row` is the time index, or (N,), one
+        for each environment; `idle` (N,) is True where an environment made no step (None if all
+        made one).
         """
         every = np.arange(self.envs.count)
         last = len(rows.valid) - 1  # an environment whose column is full is idle

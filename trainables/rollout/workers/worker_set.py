@@ -186,7 +186,7 @@ class RemoteWorker:
         self.index = index
 
     def apply(self, function: Callable[[RolloutWorker], T]) -> T:
-        """Return ``function(worker)``, called in its process; see `WorkerSet.foreach_worker`.
+        """Return ``function(worker)``, called in the process of this worker.
 
         All workers of the set are asked, and the others do nothing. Raises TrainableError if the
         function raised there or cannot be sent, ValueError if the worker was left out since.

@@ -104,8 +104,8 @@ class Policy:
     ) -> tuple[Any, list[Array], dict[str, float]]:
         """Return one action, the state for the next observation, and policy outputs.
 
-        The arguments are those of `Trainer.compute_action`. `explore` is True to draw actions, from
-        a stream that training never uses, False for the best ones. Raises ValueError if the state
+        See `Trainer.compute_action` for the arguments. `explore` is True to draw actions, from a
+        stream that training never uses, False for the best ones. Raises ValueError if the state
         does not fit this policy.
         """
         inference, stream = self._trainer.inference, self._trainer.acting_stream(explore)

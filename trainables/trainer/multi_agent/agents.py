@@ -134,9 +134,11 @@ def inspections_by_policy(
 ) -> dict[str, Inspection]:
     """Return policy → the inspected environment with the policy's own spaces.
 
-    Also counts the policy's agents, as `rows_per_step`, at least 1. The arguments and errors are
-    those of `spaces_of`. A mapping function may assign other policies in each episode, so with a
-    function each policy is counted as if it had all agents.
+    Also counts the policy's agents, as `rows_per_step`, at least 1. `like` is policy → agent whose
+    spaces the policy has, for policies whose agents the mapping does not find. Raises ConfigError
+    if the mapping or the given spaces are not valid (`spaces_of`). A mapping function may assign
+    other policies in each episode, so with a function each policy is counted as if it had all
+    agents.
     """
     found = spaces_of(agents, inspection, environment, like)
     everybody = [*inspection.agents]

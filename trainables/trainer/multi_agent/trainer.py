@@ -416,10 +416,10 @@ class MultiAgentTrainer(Trainer):
         return {**together, **({"agents": others} if others else {})}
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restore the state that `save_checkpoint` returned, and its policies.
+        """Restore the state that `save_checkpoint` returned, with the policies of that time.
 
-        Policies are added or removed as they were before it was saved; those that this adds are
-        made anew. Raises ConfigError if it still has other policies than this trainer, or as
+        Policies are removed, or made anew and added, until they are those of the state. Raises
+        ConfigError if the state still has other policies than this trainer, or as
         `Trainer.load_checkpoint`.
         """
         others = dict(checkpoint.get("agents", {}))
@@ -595,7 +595,9 @@ class MultiAgentTrainer(Trainer):
         """Use the policies of `entry`, a value of ``multiagent``, here and in every worker.
 
         Does nothing if it is the current value. Else settings, workers and evaluation follow, and
-        the workers get all weights and filters. Other arguments are those of `_set_policies`.
+        the workers get all weights and filters. `like` is policy → agent whose spaces the policy
+        has, for policies whose agents the mapping does not find; `begin` sets the initial weights
+        of the new policies' trainers.
 
         Raises ConfigError, with nothing changed, if the settings or spaces do not fit, and any
         error of `begin`.

@@ -39,9 +39,9 @@ def current(trainable: type[Trainable], source: str | None = None) -> dict[str, 
 
 
 def read(ledger: Ledger) -> dict[str, Any]:
-    """Read the provenance at the sweep's creation; ``source`` is that of its present trainable.
+    """Return a sweep's provenance at its creation, but ``source`` of its present trainable.
 
-    In addition to the keys of `current`, it has those with which the ledger was created.
+    The keys are those of `current` and further ones that were written when the ledger was created.
     """
     newest = ledger.newest(TrainableReplaced.kind)
     recoded = {"source": newest.source} if isinstance(newest, TrainableReplaced) else {}

@@ -83,7 +83,8 @@ class ChildWorkers(WorkerSet):
     def change_policies(self, changes: Mapping[str, Any], filter_states: Mapping[str, Any]) -> None:
         """Continue with other policies in all workers, and in those that are started later.
 
-        The arguments are those of `AgentsWorker.change_policies`.
+        `changes` is field of the specification → new value. `filter_states` is policy to be created
+        anew → (``observation`` and ``reward`` → state of this filter).
         """
         super().change_policies(changes, filter_states)
         self._specs = [replace(one, **changes) for one in self._specs]
