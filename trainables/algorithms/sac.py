@@ -137,7 +137,7 @@ class SAC(OffPolicyTrainer):
             self.seed,
             limits=limits,
             log_std=log_std,
-            log_alpha=math.log(settings.initial_alpha),
+            alpha=settings.initial_alpha,
         )
         return TwinsPolicy(model, actor, settings.optimizer, device)
 
@@ -183,6 +183,8 @@ class SAC(OffPolicyTrainer):
         NotFiniteError if a loss or gradient is NaN or infinite.
         """
         losses, rates = self.losses, (self.critic_learning_rate, self.learning_rate)
+        if not self.settings.learn_alpha:  # loaded weights may have another trial's temperature
+            self.policy.model.set_temperature(self.settings.initial_alpha)
         if self.graphs is None or not isinstance(losses, TorchLosses):
             losses.begin(rows, self.streams["update"])
             return self._step(rows, *rates)

@@ -166,6 +166,24 @@ def test_updates_a_round_and_the_share_that_targets_go_are_as_set(
     trainer.stop()
 
 
+@pytest.mark.parametrize("learner", ["fused", "torch"])
+@pytest.mark.parametrize("begin", ["clone", "restore"])
+def test_a_temperature_that_is_not_learnt_is_that_of_the_settings(
+    begin: str, learner: str, tmp_path: Path
+) -> None:
+    """Also if another trial's checkpoint has another one, as when a population is changed."""
+    first = make(config={"learner": learner})
+    first.train()
+    path = first.save(tmp_path)
+    first.stop()
+    own: dict[str, Any] = {"learner": learner, "learn_alpha": False, "initial_alpha": 0.125}
+    again = make(config={**own, **({"restore": str(path)} if begin == "restore" else {})})
+    if begin == "clone":
+        again.restore(path)
+    assert again.train()["learner"]["alpha"] == pytest.approx(0.125)
+    again.stop()
+
+
 def test_the_rate_of_the_critics_falls_as_that_of_the_actor_does() -> None:
     falling = {"lr": 1e-3, "critic_lr": 4e-3, "lr_schedule": "linear", "schedule_timesteps": 256}
     trainer = make("sac", falling)

@@ -46,7 +46,7 @@ class Twins(Networks):
             the critics value each.
         target_actor: True to make a target of the actor.
         log_std: initial log standard deviation of state-dependent noise, or None for no such noise.
-        log_alpha: initial logarithm of the temperature, or None for no temperature.
+        alpha: initial temperature, or None for no temperature.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Twins(Networks):
         limits: Bounds | None,
         target_actor: bool = False,
         log_std: float | None = None,
-        log_alpha: float | None = None,
+        alpha: float | None = None,
     ) -> None:
         super().__init__()
         self.layout, self.architecture, self.limits = layout, architecture, limits
@@ -74,8 +74,8 @@ class Twins(Networks):
             self.target_actor = copy.deepcopy(self.actor).requires_grad_(False).eval()
         if log_std is not None:
             self.actor_log_std = nn.Parameter(torch.full((architecture.units, len(low)), log_std))
-        if log_alpha is not None:
-            self.log_alpha = nn.Parameter(torch.full((1,), log_alpha))
+        if alpha is not None:
+            self.log_alpha = nn.Parameter(torch.full((1,), math.log(alpha)))
         self._target_parameters, self._followed_parameters = _target_pairs(self.by_name)
         self._acting = {n: one for n, one in self.saved_tensors().items() if n.startswith("actor")}
 
@@ -150,6 +150,11 @@ class Twins(Networks):
     def has_state_dependent_noise(self) -> bool:
         """True if noise depends on the state (gSDE); means are then clipped to ±`MEAN_CLIP`."""
         return hasattr(self, "actor_log_std")
+
+    @torch.no_grad()
+    def set_temperature(self, alpha: float) -> None:
+        """Set the temperature, whose logarithm is the weight ``log_alpha``."""
+        self.log_alpha.fill_(math.log(alpha))
 
     @torch.no_grad()
     def update_targets(self, share: float) -> None:
