@@ -687,7 +687,7 @@ def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> d
     """Return the entries of a state for what `save_checkpoint` returned or wrote into `folder`.
 
     Entries are ``data`` (None if it wrote files), ``files`` and, if it returned a path in the
-    folder, ``path``. `name` is that of the class; `pickles` is True if it has opted in to pickles.
+    folder, ``path``. `name` is the class's name; `pickles` is True if it has opted in to pickles.
 
     Raises:
         StateError: there is nothing, or something that `load_checkpoint` could not be given.

@@ -39,6 +39,7 @@ FIRST_COLUMNS = (
     *("trial", "status", "score", "expected", "expected_error"),
     *("iterations", "steps", "own_steps"),
 )
+#: Last columns of `Sweep.results`.
 LAST_COLUMNS = ("parent", "reason")
 
 

@@ -248,8 +248,9 @@ def read_once(texts: Sequence[str], option: str, example: str) -> dict[str, Any]
 def read_stop(texts: Sequence[str]) -> dict[str, Any]:
     """Parse the values of the option ``--stop``, such as ``timesteps_total=200000``.
 
-    Returns criterion → new value. Raises as `read_once`; it is not checked that the criterion
-    exists.
+    Returns criterion → new value; it is not checked that the criterion exists. Raises BadConfig for
+    a text that is not ``KEY=VALUE`` with a value in YAML, and click.UsageError if a key is given
+    twice.
     """
     return read_once(texts, "--stop", "timesteps_total=200000")
 
@@ -257,8 +258,8 @@ def read_stop(texts: Sequence[str]) -> dict[str, Any]:
 def read_budget(options_given: dict[str, Any]) -> dict[str, Any]:
     """Parse the options ``--budget`` and ``--max-disk``, as fields of `Launch`.
 
-    They are ``budget``, key → new value, and ``max_disk``, bytes or None. Raises BadConfig if
-    invalid, and as `read_once`.
+    They are ``budget``, key → new value, and ``max_disk``, bytes or None. Raises BadConfig for an
+    invalid value, and click.UsageError if a key is given twice.
     """
     from sweep.core.errors import Place, Source
     from sweep.spec import Budget, CheckpointPolicy

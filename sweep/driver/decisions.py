@@ -546,7 +546,7 @@ def _is_due(trial: Trial, replica: Replica) -> bool:
 def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
     """Return the error that no result has the metric, with similar names.
 
-    `name` is that of the sweep; `place` is the point at which the metric should have been reported.
+    `name` is the sweep's name; `place` is the point at which the metric should have been reported.
     """
     metric = replica.objective.metric
     close = _similar_names(metric, replica.names)

@@ -139,7 +139,7 @@ class Folder:
         """Return the path of a replica's folder.
 
         It ends with ``trials/12`` for the first seed of trial 12, ``trials/12.1`` for the second
-        and ``trials/12.test0`` for the first test. `number` is that of the trial; `replica` is the
+        and ``trials/12.test0`` for the first test. `number` is the trial's number; `replica` is the
         index of its seed.
         """
         return self.path / "trials" / replica_name(number, replica)

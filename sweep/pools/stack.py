@@ -26,6 +26,7 @@ from trainables.core.processes.supervised import supervised_context
 
 #: Seconds to wait for the end of the process when the pool is closed.
 CLOSE_S = 5.0
+#: Advice if the device has failed.
 _RESUME = "`sweep resume` continues when there is a device with enough memory"
 
 

@@ -146,11 +146,13 @@ HELD_S, HELD_TO_SEND_S = 1.0, 5.0
 HELD_BYTES = 16 * 2**20
 #: Number of held checkpoints above which those that the policy does not keep are dropped.
 HELD_COUNT = 8
+#: Errors for which the disk or storage is blamed, not the trial.
 _DISK_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.ESTALE}
 )
 #: Errors about a shortage in a process or its machine, not about a disk.
 SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+#: Errors about missing rights.
 _PERMISSION_ERRORS = frozenset({errno.EACCES, errno.EPERM})
 
 

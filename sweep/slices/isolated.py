@@ -44,6 +44,7 @@ NAME: Final = "sweep-trial"
 _SET_NAME: Final = 15
 #: Module `multiprocessing.util`, with its private functions.
 util: Any = _util
+#: End of a pipe between two processes.
 _Pipe: TypeAlias = "connection.Connection[Any, Any]"
 #: Folders of installed packages; modules elsewhere are the user's own, imported by each trial.
 _INSTALLED: Final = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")})

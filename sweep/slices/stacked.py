@@ -140,7 +140,7 @@ def _lanes_of(spec: SliceSpec) -> int | None:
 def _start_lane(number: int, spec: SliceSpec, limit: int | None) -> _Lane | SliceOutcome:
     """Start a slice as a lane of a program of at most `limit` lanes.
 
-    Returns its lane, or its outcome if it failed at once. `number` is that of the request; `limit`
+    Returns its lane, or its outcome if it failed at once. `number` is the request's number; `limit`
     is None for the number in the trial's settings. Raises DeviceError if the device fails.
     """
     slice_ = RealSlice(spec)

@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 MARK = "sweep.json"
 #: Fraction of the cache's size, as a divisor: after writing so much, a process checks the size.
 _SHARE = 32
+#: Pattern of a checkpoint's or segment's name in object storage, with its slice.
 _FILE_PATTERN = re.compile(r"(?P<slice>[0-9]{1,19})/(?P<name>ckpt-.*\.swck|seg-[0-9a-f]{64})")
+#: Beginning of a storage's URL → extra of this package that installs its client.
 _EXTRAS = {"s3": "s3", "s3a": "s3"}
 _T = TypeVar("_T")
 

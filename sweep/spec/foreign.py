@@ -20,7 +20,9 @@ CALLED: Mapping[Kind, str] = {
     "wandb": "a sweep of W&B",
     "zoo": "a file of hyperparameters of rl-baselines3-zoo",
 }
+#: Pattern of a line that only files of other tools have.
 _FOREIGN_PATTERN = re.compile(r"^(parameters|\s+n_timesteps)\s*:", re.MULTILINE)
+#: Pattern of a line that only specs have.
 _SPEC_PATTERN = re.compile(r"^(trainable|space)\s*:", re.MULTILINE)
 
 

@@ -24,6 +24,7 @@ from sweep.core.errors import BadConfig
 
 #: Maximum nesting depth of mappings and lists.
 DEEPEST = 32
+#: Rule for Python values, for messages.
 _ALLOWED = "finite numbers, text, true, false, none, lists, and mappings with text as keys"
 #: Types of refused values with advice; the first that fits counts.
 _REMEDIES: tuple[tuple[type | tuple[type, ...], str], ...] = (

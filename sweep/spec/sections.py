@@ -65,7 +65,9 @@ _SIZE_SCHEMA = {
         {"type": "string", "pattern": f"^{_SIZE.pattern}$"},
     ]
 }
+#: JSON Schema of a size or null.
 _OPTIONAL_SIZE = WithJsonSchema({"anyOf": [*_SIZE_SCHEMA["anyOf"], {"type": "null"}]})
+#: Type of settings that are sizes: a number of bytes, or None.
 Size = Annotated[int | None, BeforeValidator(_read_size), _OPTIONAL_SIZE]
 #: Minimum memory of any process in bytes: a smaller number lacks its unit.
 _LEAST_MEMORY = 10**6
@@ -96,6 +98,7 @@ MOST_TRIALS = 1_000_000
 AUTO: Literal["auto"] = "auto"
 #: Maximum number of seeds of one trial.
 MOST = 1000
+#: Rule for ``seeds``, for messages.
 SEEDS_ALLOWED = f"1 to {MOST}, auto, or {{rung: seeds}} such as {{15000: 3, 45000: 6}}"
 
 #: A number of seeds; or a plan: pairs of a rung and the number of seeds from there on.
@@ -518,6 +521,7 @@ _ALLOWED = (
 
 #: Pattern of a result's path, with slashes.
 RESULT_PATH = re.compile(r"[^/]+(/[^/]+)*")
+#: Rule for names of results, for messages.
 RESULT_PATH_ALLOWED = "a path into the results, such as evaluation/episode_reward_mean"
 
 

@@ -26,6 +26,7 @@ from sweep.trackers._shared.trial_files import FileTracker, RowPositions, curves
 HISTORY, SUMMARY, RUN, EXIT = 2, 3, 17, 18
 #: Header of a file: a name, a magic number, the version of the format.
 _HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+#: Size of the blocks of W&B's file format, in bytes.
 _BLOCK = 32768
 #: Header of a piece of a record: checksum, size, kind of piece.
 _PIECE = struct.Struct("<IHB")

@@ -471,7 +471,7 @@ def best_trial(history: History, folder: Folder) -> Trial:
 
 
 def find_trial(history: History, name: str, number: int) -> Trial:
-    """Return the trial with this number, an int or numpy integer; `name` is that of the sweep.
+    """Return the trial with this number, an int or numpy integer; `name` is the sweep's.
 
     Raises UsageError if there is none, or `number` is no integer.
     """
@@ -595,7 +595,7 @@ def summary(history: History, name: str) -> Data:
 
     ``top`` has the `row` of each best trial. ``trials``, ``bred``, ``wanted`` and ``why`` are as in
     `overview`; ``reported`` is true if any result had the metric, and ``first_error`` is that of
-    `_first_error`. `name` is that of the sweep.
+    `_first_error`. `name` is the sweep's name.
     """
     return {
         "name": name,

@@ -108,7 +108,8 @@ def objective(ledger: Ledger) -> Objective:
 def history(ledger: Ledger, compared: Objective | None = None) -> History:
     """Read the history of a sweep, with curves, in which results of running slices do not count.
 
-    `compared` is its objective if the caller knows it; None to read it from the ledger.
+    `compared` is the objective by which trials are compared, if the caller knows it; None to read
+    it from the ledger.
     """
     past = History(compared or objective(ledger))
     for records in iterate(ledger):

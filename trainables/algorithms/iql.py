@@ -170,8 +170,8 @@ class IQL(OffPolicyTrainer):
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """Return the policy's log-probabilities (R,) of `actions` for `observations` (R, *S).
 
-        Actions are in the policy's numbers, and observations are filtered. For estimates of the
-        return from recorded experience.
+        Actions are as the policy chooses them, before they are scaled to the bounds; observations
+        are filtered. For estimates of the return from recorded experience.
         """
         return self.policy.log_likelihoods(observations, actions)
 

@@ -40,6 +40,7 @@ MAX_FILE_BYTES: Final = MAX_BYTES + segments.INSIDE_BYTES + 2 * container.MAX_HE
 
 #: Largest file that is copied in order to be written in two calls, bytes.
 _JOINED_BYTES: Final = 2**20
+#: Pattern of a checkpoint's file name.
 _NAME = re.compile(r"ckpt-(?P<step>[0-9]{10,19})-(?P<digest>[0-9a-f]{64})\.swck")
 #: Error numbers of a file that does not exist.
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})

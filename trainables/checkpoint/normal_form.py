@@ -22,6 +22,7 @@ MAX_VALUES: Final = MAX_OPCODES // 2 - 100
 _INT64: Final = 2**63
 #: Largest number of characters of a value in an error message.
 _SHOWN: Final = 60
+#: Maximum size of an integer, in bits.
 _MAX_INT_BITS = 8 * 255 - 1  # LONG1: 255 bytes, one bit of them the sign
 #: Types whose values are stored unchanged.
 _CONSTANTS: Final = frozenset({NoneType, bool, float, str})

@@ -36,10 +36,12 @@ MAX_LIST_BYTES: Final = 16 * 2**20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 #: Permission bits of everybody but the owner.
 _OTHERS = 0o077
+#: Reason for which a file without an accepted signature is refused.
 _MAY_RUN = (
     "holds files or pickles that may run code when they are restored. Ask its author for the "
     "exported model or, if you trust them, accept it: sweep trust FILE"
 )
+#: File, problem and advice of the error that there is no key.
 _NO_KEY: Final = (
     "~/.config/sweep/key",
     "this machine has no such key, but checkpoints that may run code must be signed with it",

@@ -88,6 +88,7 @@ WHY_NOT: Mapping[str, str] = {
     "object_store_memory_per_worker": "there is no object store",
     "monitor": "the record is of the training's episodes",
 }
+#: Reason for settings without an effect on evaluations.
 _OF_TRAINING = "only training reads it"
 
 

@@ -200,7 +200,7 @@ class _RunningEpisode:
     """
 
     memory: NDArray[Any]
-    """Memory (M,) of the policy."""
+    """State (M,) that policy and connectors carry to the next step."""
 
     def __init__(
         self,

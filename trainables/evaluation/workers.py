@@ -49,7 +49,7 @@ class EvaluationServer:
 class Evaluators:
     """The processes that play evaluations; the first evaluation starts the child processes.
 
-    `seed` is that of the global streams in children.
+    `seed` is the seed of the global streams in children.
     """
 
     def __init__(

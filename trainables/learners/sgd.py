@@ -44,7 +44,8 @@ class Learner(Protocol):
     def standardize_few(self, minibatches: list[Any], moments: Moments) -> None:
         """Standardise the advantages of minibatches with fewer than `LEAST_ROWS` rows, in place.
 
-        The loss standardises those of larger minibatches only.
+        `moments` has the mean and the deviation with which they are standardised. The loss
+        standardises the advantages of larger minibatches only.
         """
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:

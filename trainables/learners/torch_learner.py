@@ -91,7 +91,7 @@ class TorchLearner:
         return {**sent_before, **self.policy.on_device(given)}
 
     def standardize_few(self, minibatches: list[Minibatch], moments: Moments) -> None:
-        """Standardise the advantages of minibatches with fewer than `LEAST_ROWS` rows, in place."""
+        """Standardise advantages of minibatches below `LEAST_ROWS` rows, by `moments`."""
         for one in minibatches:
             if len(one["advantages"]) < LEAST_ROWS:
                 one["advantages"] = moments.standardized(one["advantages"])

@@ -34,6 +34,7 @@ COLUMNS = (
     *("eps_id", "agent_index", "unroll_id", "prev_actions", "prev_rewards"),
     *("action_logp", "action_prob", "vf_preds"),
 )
+#: Pattern of the path of a class or function.
 PATH_OF_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 T = TypeVar("T")
 #: Class or function that makes a user-defined reader or writer from an `IOContext`.
@@ -304,8 +305,9 @@ OF_WHAT_IS_READ: Mapping[str, str] = {
     "horizon": "episodes in files end where they do; evaluation_config.horizon ends those played",
     "soft_horizon": "episodes in files end where they do",
 }
-#: Settings that must have their default values if only files are read → the reason.
+#: Reason of several settings in `OF_WHAT_IS_SAMPLED`.
 NOTHING_IS_SAMPLED = "nothing is sampled"
+#: Setting that must have its default value if only files are read → the reason.
 OF_WHAT_IS_SAMPLED: Mapping[str, str] = {
     "num_workers": NOTHING_IS_SAMPLED,
     "render_env": NOTHING_IS_SAMPLED,

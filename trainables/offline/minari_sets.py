@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 METADATA = "metadata.json"
 #: Maximum size of the metadata, bytes.
 MOST_METADATA = 64 * 2**20
+#: Pattern of a data set's name.
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 #: Exceptions that Minari raises for a damaged set.
 BROKEN = (

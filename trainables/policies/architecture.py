@@ -208,6 +208,7 @@ MOMENTS: Mapping[str, tuple[str, ...]] = {
     "rmsprop": ("square_avg",),
     "sgd": ("momentum_buffer",),
 }
+#: Name of an optimiser of torch.
 OptimizerName = Literal["adam", "adamw", "rmsprop", "sgd"]
 OPTIMIZERS = (
     "adam (Kingma & Ba 2015); adamw, with decoupled weight decay (Loshchilov & Hutter 2019); "

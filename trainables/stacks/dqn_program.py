@@ -337,9 +337,10 @@ def _learn(
 ) -> tuple[Lane, _Learning]:
     """Take the gradient steps of a round on rows drawn from the replay with `key`.
 
-    `rates` are those of the round. There are no steps if the replay is empty, and none after a loss
-    or gradient that is not finite. After them the learned network is copied into the target network
-    if `rates.copies_target`. Returns the trial's state and that of the loop after its last step.
+    `rates` are the round's rates, each (). There are no steps if the replay is empty, and none
+    after a loss or gradient that is not finite. After them the learned network is copied into the
+    target network if `rates.copies_target`. Returns the trial's state and that of the loop after
+    its last step.
     """
     wanted = jnp.where(lane.replay.size > 0, rates.updates, 0)
 
@@ -370,7 +371,7 @@ def _round(
 ) -> tuple[Lane, tuple[Any, ...]]:
     """Collect T steps of each environment, then take the round's updates on rows of the replay.
 
-    `rates` are those of the round, each (). Returns the trial's state, and the fields of `Outcome`
+    `rates` are the round's rates, each (). Returns the trial's state, and the fields of `Outcome`
     for this round, in their order.
     """
     key, acting, drawing = random.split(random.wrap_key_data(lane.key), 3)

@@ -90,7 +90,7 @@ def evaluate(
 def first_states(shape: Shape, key: Array) -> tuple[Array, Array]:
     """Return the first states (K, S) of an evaluation's episodes, and their keys (K,) for acting.
 
-    `key` is that of the request.
+    `key` is `Request.key`, (2,) uint32.
     """
 
     def begin(index: Array) -> tuple[Array, Array]:

@@ -34,6 +34,7 @@ from trainables.stacks.optimizer import Adam, OptimizerState, clip, descend
 
 #: Parts of the loss, in the order of `Outcome.stats`.
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
+#: Natural logarithm of 2π.
 _LOG_2PI = 1.8378770664093453
 
 
@@ -571,7 +572,7 @@ def _round(
 ) -> tuple[Lane, tuple[Any, ...]]:
     """Collect T steps of each environment and learn from them.
 
-    `rates` are those of the round, each (). Returns the trial's state, and the fields of `Outcome`
+    `rates` are the round's rates, each (). Returns the trial's state, and the fields of `Outcome`
     for this round, in their order.
     """
     key, acting, beginning, following, ordering = random.split(random.wrap_key_data(lane.key), 5)

@@ -151,9 +151,9 @@ class Stack:
     def evaluate_group(self, shape: Shape, group: int, requests: Mapping[int, Request]) -> Played:
         """Play the evaluations of those trials of a group that are in `requests`.
 
-        `requests` are index in the group → evaluation, `shape` is that of the evaluating program.
-        Returns the episodes of all of the group's places (axis 0) as numpy arrays, which are zeros
-        for places without a request.
+        `requests` are index in the group → evaluation, `shape` is the shape of the evaluating
+        program. Returns the episodes of all of the group's places (axis 0) as numpy arrays, which
+        are zeros for places without a request.
         """
         lanes, (every, busy) = self._lanes[group], self._in_lanes(requests)
         program = self._program("evaluate", shape, evaluate)

@@ -73,7 +73,7 @@ def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
 def _difference(old: Any, new: Any) -> str:
     """Return the reason why two roles (domain, fixed value, expression) have different meanings.
 
-    It is empty if the meaning is the same.
+    It is empty if the meaning is the same, as that of two domains.
     """
     if type(old) is not type(new):
         return "its kind has changed"
@@ -178,7 +178,7 @@ def continuing_moves(
 def _streaks(ledger: Ledger, replica: Replica, criteria: Criteria, metric: str) -> Streaks:
     """Return the criteria with the state that a replica's results have brought them to.
 
-    `metric` is that of the sweep.
+    `metric` is the sweep's metric.
     """
     streaks = Streaks(criteria)
     streaks.add_past(past_values(criteria, replica, metric, ledger), replica.iteration)

@@ -26,6 +26,7 @@ from trainables.errors import printable
 BEGIN_S = 120.0
 #: Seconds for which a validation trains, and after which it is ended.
 TRY_S, VALIDATE_S = 20.0, 180.0
+#: Seconds between two looks at a process.
 POLL_S = 0.05
 #: Maximum number of characters in one word of a command: Linux takes 32 pages of memory.
 LONGEST_WORD = 131_000

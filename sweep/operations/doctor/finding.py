@@ -41,7 +41,7 @@ class Check(NamedTuple):
 def clock(part: str, machine: str, ahead_s: float) -> Finding:
     """Return a warning if a machine's clock differs from ours by more than `CLOCK_S`, else an ok.
 
-    `part` is that of the finding, `machine` a name for its text. `ahead_s` is the number of seconds
+    `part` is the finding's part, `machine` a name for its text. `ahead_s` is the number of seconds
     by which the clock is ahead of this machine's; negative if it is behind.
     """
     if abs(ahead_s) <= CLOCK_S:

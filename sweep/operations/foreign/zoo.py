@@ -75,6 +75,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 _PLAIN_DQN = {"n_step": 1, "double_q": False, "dueling": False}
 #: Keys that are converted elsewhere, follow from the environment or need no setting.
 _IGNORED_KEYS = frozenset({"n_timesteps", "policy", "use_rms_prop"})
+#: Noise in the file → `type` of ``exploration_config``.
 _NOISE = {"normal": "GaussianNoise", "ornstein-uhlenbeck": "OrnsteinUhlenbeckNoise"}
 #: Approximate number of results of a trial with short rounds; setting for the steps of one result.
 _RESULTS, _STEPS_PER_RESULT = 100, "timesteps_per_iteration"

@@ -26,6 +26,7 @@ from trainables.trainable import Trainable
 
 #: Values of `--format`; the last one is MLflow's folder, which contains the first one.
 FORMATS = ("onnx", "torch-export", "safetensors", "mlflow")
+#: Name of the file that describes an exported model.
 CARD = "card.json"
 #: Ids of environments that `gymnasium.make` creates.
 _PUBLIC_ENV = re.compile(r"([\w.]+:)?[A-Za-z][\w-]*-v\d+")

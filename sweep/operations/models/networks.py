@@ -53,6 +53,7 @@ _EPISODE_VALUES = {
     "episode_reward_max": "episode_reward",
     "episode_len_mean": "episode_len",
 }
+#: Beginnings of the names of such metrics, before the slash.
 _METRIC_PREFIXES = ("", "evaluation")
 
 

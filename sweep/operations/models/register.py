@@ -174,7 +174,7 @@ def save(
 
 
 def _shape(port: Mapping[str, Any], free: int) -> tuple[int, ...]:
-    """Return the shape of an input or output, with the number `free` for sizes that vary."""
+    """Return the shape of a model's input or output, as its card describes it in `port`."""
     return tuple(free if isinstance(size, str) else size for size in port["shape"])
 
 

@@ -54,6 +54,7 @@ STEPS: Final = (
 _TO_A_CHECKPOINT, _SAVING, _ONE_MORE, _RESTORING, _COMPARING, _LATER = range(len(STEPS))
 #: Steps of the test of a trainable that cannot save.
 WITHOUT_SAVING: Final = ("two iterations", STEPS[_LATER])
+#: Finding about a trainable that cannot save.
 _CANNOT_SAVE = "it saves no checkpoints, so its trials cannot be paused or resumed"
 
 

@@ -28,6 +28,7 @@ _ACCENT, _FADED, _LIGHT_BLUE, _INK, _MUTED, _GRID = (
     *("#2563eb", "#b4b9c2", "#8fb2f3"),
     *("#1a1d23", "#626a76", "#e3e6eb"),
 )
+#: Colours from the worst to the best.
 _SCALE = ("#d3d7de", "#8fb2f3", "#1846b8")
 #: Resolution of a picture in pixels per inch.
 _DPI = 120

@@ -144,7 +144,7 @@ class Bandit:
         stream: np.random.Generator,
         is_allowed: Callable[[Array], bool] = lambda _point: True,
     ) -> Array:
-        """Return the point (d,) of the unit cube with the greatest bound that a search finds.
+        """Return the point (d,) of the unit cube with the greatest upper confidence bound found.
 
         The search draws random points from `stream`, then points around the best. If `is_allowed`
         accepts none of the random points, the best of all of them is used.

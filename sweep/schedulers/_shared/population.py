@@ -185,7 +185,7 @@ class Population(schedulers.Scheduler):
     ) -> dict[str, Any]:
         """Return the searched values, by parameter, of a new offspring of `parent`.
 
-        `number` is that of the new trial, from which random streams are derived, so that the same
+        `number` is the new trial's number, from which random streams are derived, so that the same
         history gives the same values. `siblings` are the values of the offspring created earlier by
         the same decision.
         """

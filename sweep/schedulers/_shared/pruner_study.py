@@ -36,6 +36,7 @@ from trainables.errors import nearest, shorten
 
 #: Name of every study; Hyperband assigns trials to brackets by a hash of it.
 _NAME = "sweep"
+#: Status of a trial → Optuna's state in the study.
 _STATES = {**STATES, Status.WAITING: TrialState.RUNNING}
 
 

@@ -122,7 +122,7 @@ class _Progress:
         return not seen or trials[seen - 1].searched == self._newest
 
     def at_index(self, place: int) -> Settings:
-        """Return the settings of the point at index `place` of the order."""
+        """Return the settings of the point that is proposed at index `place`, from 0."""
         return self.points.at_index(self._order[place])
 
     def first_untried(self, trials: Sequence[Trial]) -> Settings | None:

@@ -31,6 +31,7 @@ from sweep.spec.space.parameters import Parameter
 # -------------------------------------------------------------------------------------------------
 # Conversion of a trial for a sampler: Optuna's state, values and intermediate values.
 
+#: Status of a trial → Optuna's state in the study.
 _STATES = {**STATES, Status.WAITING: TrialState.RUNNING, Status.PAUSED: TrialState.PRUNED}
 
 

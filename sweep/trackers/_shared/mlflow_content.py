@@ -77,6 +77,7 @@ MEDIA = "media"
 #: Tag of a trial's run by which MLflow sorts trials like all tables of sweep. By itself MLflow
 #: would place the newest of equal scores first.
 ORDER = "sweep.order"
+#: Pattern of the name of a picture, video or table.
 MEDIA_FILE = re.compile(r"\d{6}-[A-Za-z0-9_-]{1,90}\.(png|json|mp4)")
 #: Tag of the sweep's own run that is set while the copy contains all earlier events. A copy
 #: without it was interrupted while all events were sent again.

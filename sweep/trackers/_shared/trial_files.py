@@ -41,6 +41,7 @@ from trainables.core.results import VOLATILE_KEYS
 
 #: Column or key that identifies a row in its file; the first one of each row.
 IDENTITY = "training_iteration"
+#: Name of the file with a trial's settings.
 PARAMETERS = "params.json"
 #: First parts of result keys that are not written as curves.
 NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done", UNSAVED}

@@ -54,6 +54,7 @@ NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
 #: The request that ends a child; its server must have a method of this name, too.
 END = "end"
 
+#: End of a pipe between two processes.
 Pipe: TypeAlias = "connection.Connection[Any, Any]"
 
 

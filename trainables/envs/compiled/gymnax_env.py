@@ -21,6 +21,7 @@ from trainables.errors import ConfigError, nearest, shorten
 
 #: Name of the parameter with the time limit.
 _LIMIT = "max_steps_in_episode"
+#: Time limit, in steps, that never applies.
 _NO_LIMIT = 2**31 - 1
 
 

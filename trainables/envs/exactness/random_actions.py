@@ -98,7 +98,7 @@ class RandomActions:
 def actions_for_one(envs: VectorEnv, seed: int) -> RandomActions:
     """Return a RandomActions for one of the environments `envs`, in the form that they take.
 
-    `seed` is that of the draws.
+    `seed` is the seed of the draws.
     """
     observation, action = envs.own_spaces
     masked = RandomActions(observation, action, seed, as_rows=True)

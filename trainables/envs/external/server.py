@@ -188,8 +188,8 @@ class PolicyServer(ExternalEnv):
     def take_policies(self, version: int, layers: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Set the policies that clients may fetch to choose actions: name → layers.
 
-        Layers are None if clients cannot compute the policy; `version` is that of the weights. Does
-        nothing if it is the present version.
+        Layers are None if clients cannot compute the policy; `version` is the version of the
+        weights. Does nothing if it is the present version.
         """
         if version != self._policies[0]:
             self._policies = (

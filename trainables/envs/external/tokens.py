@@ -45,7 +45,7 @@ def shared_token(file: str | Path | None = None) -> str:
 
 
 def _read(path: Path) -> str:
-    """Return the token in a file; raises TokenError if others can read it or it is missing."""
+    """Return a file's token; raises TokenError if it is missing, invalid or readable by others."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:

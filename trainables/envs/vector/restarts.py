@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 #: Failures of one environment after which the trial ends, counted without an episode that ended or
 #: `STEPS_THAT_COUNT` steps in between.
 MAX_FAILURES_IN_A_ROW = 8
+#: Steps without a failure after which earlier failures no longer count.
 STEPS_THAT_COUNT = 100
 #: Wait before the second attempt, seconds; each further wait is twice as long.
 BACK_OFF_S = 0.05

@@ -157,7 +157,7 @@ class FusedLearner:
         return [drawn[:, first:last] for first, last in itertools.pairwise(ends)]
 
     def standardize_few(self, minibatches: list[Array], moments: Moments) -> None:
-        """Standardise the advantages of minibatches with fewer than `LEAST_ROWS` rows, in place."""
+        """Standardise advantages of minibatches below `LEAST_ROWS` rows, by `moments`."""
         row = self._features + SCALARS.index("advantages")
         for one in minibatches:
             if one.shape[1] < LEAST_ROWS:

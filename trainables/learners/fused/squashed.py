@@ -14,6 +14,7 @@ from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP
 from trainables.policies.exploration.actions import LEAST_VARIANCE
 
 Array = NDArray[Any]
+#: Natural logarithm of 2.
 LOG_2 = math.log(2.0)
 
 

@@ -19,6 +19,7 @@ from trainables.envs.spaces.actions import ActionLayout
 Array = NDArray[np.float32]
 #: Choices (B,) or rows of actions (B, K).
 Actions = NDArray[np.int64] | NDArray[np.float32]
+#: Natural logarithm of 2π.
 LOG_2PI = math.log(2.0 * math.pi)
 HALF_LOG_2PI = 0.5 * LOG_2PI
 #: Lower bound of an exponential draw, whose logarithm must be finite.

@@ -21,6 +21,7 @@ from trainables.policies.exploration.actions import (
 )
 from trainables.policies.own.distribution import OwnSampling
 
+#: One half as float32.
 HALF = np.float32(0.5)
 
 

@@ -71,7 +71,7 @@ class Bounds:
         return cls(low, high)
 
     def scaled(self, unit: Array) -> Array:
-        """Return numbers (N, K) from -1 to 1 scaled to the bounds, others clipped, as actions."""
+        """Return numbers (N, K), clipped to -1 to 1 and scaled to the bounds, as actions."""
         middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
         within: Array = np.minimum(np.maximum(middle + half * unit, self.low), self.high)
         return within

@@ -16,6 +16,7 @@ from trainables.trainable import Trainable
 
 #: Distributions whose versions, in addition to ours, may change the results of a resumed trial.
 RECORDED = ("torch", "numpy", "gymnasium", "optuna")
+#: File in which Linux describes the processors.
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
