@@ -32,6 +32,7 @@ class HoldChanged:
     """A user paused, stopped or released a trial."""
 
     kind: ClassVar[str] = "hold"
+    """Name of this kind of event in the ledger."""
     trial: int
     """Number of the trial."""
     hold: UserHold
@@ -43,6 +44,7 @@ class Suspended:
     """A user paused or resumed the whole sweep. The beginning of a new term ends a pause too."""
 
     kind: ClassVar[str] = "suspend"
+    """Name of this kind of event in the ledger."""
     is_suspended: bool
     """True if the sweep was paused, False if it was resumed."""
 
@@ -52,6 +54,7 @@ class LimitsChanged:
     """A user changed the sweep's limits; fields that are None or absent stay unchanged."""
 
     kind: ClassVar[str] = "set"
+    """Name of this kind of event in the ledger."""
     trials: int | None = None
     """New total number of trials whose settings the searcher proposes (``--trials``)."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
@@ -68,6 +71,7 @@ class Dropped:
     """Checkpoints of a replica, or its log, were deleted to save disk, or were found missing."""
 
     kind: ClassVar[str] = "drop"
+    """Name of this kind of event in the ledger."""
     trial: int
     """Number of the trial."""
     replica: int
@@ -86,6 +90,7 @@ class MetricChanged:
     """
 
     kind: ClassVar[str] = "metric"
+    """Name of this kind of event in the ledger."""
     metric: str
     """Name of the new metric."""
 
@@ -98,6 +103,7 @@ class TrainableReplaced:
     """
 
     kind: ClassVar[str] = "code"
+    """Name of this kind of event in the ledger."""
     source: str
     """Digest (SHA-256) of the new code."""
 
@@ -110,6 +116,7 @@ class OtherKernelAllowed:
     """
 
     kind: ClassVar[str] = "kernel"
+    """Name of this kind of event in the ledger."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,7 @@ class Suggested:
     """A person or agent wants some settings to be tried: a later trial gets them."""
 
     kind: ClassVar[str] = "suggest"
+    """Name of this kind of event in the ledger."""
     settings: Mapping[str, Any]
     """Searched parameter → value; the searcher proposes the parameters that are absent."""
     author: str
@@ -133,6 +141,7 @@ class StopChanged:
     """
 
     kind: ClassVar[str] = "stop"
+    """Name of this kind of event in the ledger."""
     stop: Mapping[str, Any]
     """New `stop` section of the spec."""
     top: float | None = None
@@ -308,6 +317,7 @@ class TermBegan:
     """
 
     kind: ClassVar[str] = "epoch"
+    """Name of this kind of event in the ledger."""
     host: str
     """Host name of the driver's machine."""
     pid: int
@@ -334,6 +344,7 @@ class FinalEvaluationBegan:
     """
 
     kind: ClassVar[str] = "exam"
+    """Name of this kind of event in the ledger."""
     host: str
     """Host name of the driver's machine."""
     pid: int
@@ -362,6 +373,7 @@ class TermEnded:
     """A driver ended by itself, not by a kill."""
 
     kind: ClassVar[str] = "end"
+    """Name of this kind of event in the ledger."""
     outcome: str
     """``finished``, ``stopped`` by a user, or ``failed`` by an error outside the trials."""
     reason: str = ""
@@ -373,6 +385,7 @@ class Created:
     """A trial was created with its settings; its status is WAITING."""
 
     kind: ClassVar[str] = "trial"
+    """Name of this kind of event in the ledger."""
     trial: int
     """Number of the trial, from 0."""
     searched: Mapping[str, Any]
@@ -403,6 +416,7 @@ class Opened:
     """A slice was decided and is about to be submitted to the pool; its replica is RUNNING."""
 
     kind: ClassVar[str] = "slice"
+    """Name of this kind of event in the ledger."""
     trial: int
     """Number of the trial."""
     replica: int
@@ -461,6 +475,7 @@ class Reported:
     """
 
     kind: ClassVar[str] = "report"
+    """Name of this kind of event in the ledger."""
     trial: int
     """Number of the trial."""
     replica: int
@@ -486,6 +501,7 @@ class Closed:
     """A slice ended. The event has its results, its checkpoints and the replica's next status."""
 
     kind: ClassVar[str] = "outcome"
+    """Name of this kind of event in the ledger."""
     trial: int
     """Number of the trial."""
     replica: int
@@ -554,6 +570,7 @@ class Moved:
     """A decision changed the status of a replica while no slice of it ran."""
 
     kind: ClassVar[str] = "move"
+    """Name of this kind of event in the ledger."""
     trial: int
     """Number of the trial."""
     status: Status
@@ -598,6 +615,7 @@ class Learnt:
     """Settings and ranks were copied from earlier sweeps, which are not read again afterwards."""
 
     kind: ClassVar[str] = "learnt"
+    """Name of this kind of event in the ledger."""
     sweeps: tuple[EarlierSweep, ...]
     """Earlier sweeps with their best settings."""
 
@@ -607,6 +625,7 @@ class SpaceChanged:
     """A user replaced the search space."""
 
     kind: ClassVar[str] = "space"
+    """Name of this kind of event in the ledger."""
     space: Mapping[str, Any]
     """New `space` section of the spec."""
     trial: int
@@ -619,6 +638,7 @@ class SpaceExhausted:
     """The searcher has no further point, as a grid at its end: no more settings are proposed."""
 
     kind: ClassVar[str] = "exhausted"
+    """Name of this kind of event in the ledger."""
     reason: str
     """Reason that the searcher gave, as a text for people."""
 

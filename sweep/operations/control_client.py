@@ -59,7 +59,7 @@ def ask(
 def suggest(
     folder: Folder, settings: Mapping[str, Any], reason: str, author: str | None, patience_s: float
 ) -> tuple[Answer | None, bool]:
-    """Ask a sweep to try `settings` in a new trial; wait for the answer.
+    """Ask a sweep to try `settings` in a new trial; wait `patience_s` seconds for the answer.
 
     `settings` has searched parameter → value, also only some. `reason` and `author` are texts for
     people. An `author` of None is replaced by the user name of this process. Returns the answer

@@ -90,8 +90,8 @@ class Pool(cluster.ClusterPool):
     async def _connect_to_cluster(self, reach_s: float) -> Collection[str]:
         """Start the gateway process, let it join the cluster, and return its actors' addresses.
 
-        It waits up to `WORKERS_S` seconds for actors, which may then still be fewer than the free
-        processors.
+        The head node has `reach_s` seconds to answer. Then waits up to `WORKERS_S` seconds for
+        actors, which may still be fewer than the free processors.
 
         Raises:
             StorageError: no Ray head answers at the address, or this machine cannot join.

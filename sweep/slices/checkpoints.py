@@ -274,7 +274,7 @@ class Saving:
         must_succeed: bool,
         is_last: bool,
     ) -> None:
-        """Do the work of `save` while the lock is held; `value` is finite or None."""
+        """Do the work of `save`, given its arguments, in the lock; `value` is finite or None."""
         if self._error is not None:
             raise self._error
         self._offered = None
@@ -301,10 +301,9 @@ class Saving:
         """Save the trainable's state now if the last write is long ago.
 
         Otherwise the state is taken, and kept in memory for the next write, unless another is
-        offered before then.
-        `value` is the metric, None if missing. The trainable must hand its states over
-        (`Trainable.hands_over`): they may not change later. Raises DiskRefuses after too many
-        refusals in a row.
+        offered before then. `header` identifies the checkpoint; `value` is the metric, None if
+        missing. The trainable must hand its states over (`Trainable.hands_over`): they may not
+        change later. Raises DiskRefuses after too many refusals in a row.
         """
         left_s = self._written_at + self._held_s - time.monotonic()
         if left_s <= 0:

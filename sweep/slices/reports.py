@@ -127,7 +127,7 @@ class Reports:
         """Return the results written since the last read, one event for each slice that has some.
 
         Returns an empty list within `LOOK_S` seconds of the last read. A slice that was not running
-        then is first reported at the next one.
+        at the last read is first reported by the next read.
         """
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:

@@ -130,7 +130,9 @@ class Stretch:
 
     bounds: Bounds
     """Conditions that end the slice; set when training begins."""
+    #: Text that says how exactly the checkpoints can be resumed; empty if it is unknown.
     exactness = ""
+    #: Description of the metric's value if it is no number; empty if it is one.
     instead = ""
     is_random: bool | None = None
     """Value of `Trainable.is_random`, as last read; None if unknown."""

@@ -108,7 +108,7 @@ def _workers(part: str, place: str, clocks: Mapping[str, float]) -> Iterator[Fin
 
 
 def _remark(part: str, remark: str) -> Finding:
-    """Return a pool's message about an unusable worker as a warning.
+    """Return a pool's `remark` about an unusable worker as a warning about `part`.
 
     The text after its last semicolon is the advice; without a semicolon there is none.
     """

@@ -408,7 +408,7 @@ def _initial_value_code(port: Mapping[str, Any]) -> str:
 
 
 def _next_value_code(state: str) -> str:
-    """Return Python code for a recurrent input's value after a step, from its outputs or reward."""
+    """Return Python code that computes the next value of the recurrent input `state`."""
     if state == "prev_reward":
         return 'numpy.array([reward], "float32")'
     return f'outputs["{state.replace("_in_", "_out_").removeprefix("prev_")}"]'

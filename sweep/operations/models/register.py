@@ -137,7 +137,7 @@ def log(context: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -
 
 
 def onnx_file(card: Mapping[str, Any], out: Path) -> Path:
-    """Return the path of the ONNX file in the folder `out` of an exported model."""
+    """Return the path of an exported model's ONNX file in the folder `out`, given its card."""
     files: Mapping[str, str] = card["files"]
     return out / files["onnx"] if "onnx" in files else out / files["mlflow"] / ONNX_NAME
 
@@ -179,7 +179,7 @@ def _shape(port: Mapping[str, Any], free: int) -> tuple[int, ...]:
 
 
 def _example(port: Mapping[str, Any]) -> Any:
-    """Return an example array for an input: zeros with one row."""
+    """Return an example for the input that `port` describes in the card: zeros with one row."""
     import numpy as np
 
     return np.zeros(_shape(port, 1), port["dtype"])

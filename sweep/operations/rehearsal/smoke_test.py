@@ -132,7 +132,7 @@ def smoke_test(
     Args:
         longest_s: seconds after which the child is killed; the result then has `cut_short`.
         show: called with the current step in words.
-        every_s: seconds between two calls of `show`.
+        every_s: seconds between two calls of `show`, by `clock`.
         lanes: number of trials that train together as lanes of one program, or None. The restored
             trial trains alone, since other lanes must not influence it.
 
@@ -241,7 +241,7 @@ class _Supervisor:
             )
 
     def _progress_text(self, now: float) -> str:
-        """Return the current step and the elapsed time as one line."""
+        """Return the current step and the time that it takes so far as one line."""
         seconds = round(now - self.since)
         step = self.message.step + (f" for {seconds} s" if seconds else "")
         total = f"{now - self.began:.0f} s of at most {self.longest_s:g} s"

@@ -263,7 +263,8 @@ def importance(result: Importance, causes: Causes) -> Data | None:
 def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
     """Yield name and share, 0 to 1, of each cause of differences that no setting explains.
 
-    Causes that are unknown or have no share are left out; all others are the last entry.
+    Known causes with a share come first. The last entry is the rest of the share, named by what it
+    may be due to.
     """
     seeds, evaluations = causes.seeds, causes.evaluations
     if seeds:

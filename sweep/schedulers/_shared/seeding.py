@@ -247,7 +247,7 @@ def gets_more(trial: Trial, step: Step) -> bool:
 def more_seeds(
     trial: Trial, seeds: int, goal: Goal, reason: str, compared: Evidence
 ) -> Iterator[AddSeed]:
-    """Yield the decisions that add the seeds that a trial lacks to have `seeds` of them."""
+    """Yield the decisions, with reason and evidence, that give a trial `seeds` seeds in all."""
     for index in range(len(trial.replicas), seeds):
         yield AddSeed(trial.number, index, goal, reason, compared)
 

@@ -20,7 +20,7 @@ from trainables.errors import ConfigError
 
 #: Key of ``env_config`` with the time limit, in environment steps.
 _LIMIT = "episode_length"
-#: Time limit without this key, in both packages.
+#: Time limit in environment steps if the settings of brax or MuJoCo Playground have none.
 _USUAL_LIMIT = 1000
 #: Key of Playground's settings that selects the implementation of the physics.
 _IMPLEMENTATION = "impl"

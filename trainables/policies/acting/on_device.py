@@ -173,7 +173,8 @@ class DeviceActor(Actor):
     ) -> np.random.Generator:
         """Begin a fragment of `steps` steps, whose observations are kept on the device.
 
-        Returns the stream for the calls of `act`, as `Actor.prepare_draws`.
+        Each step has `rows` rows. Returns the stream to pass to the calls of `act`; it may hold all
+        their random numbers, drawn in advance from `stream`.
         """
         self.frames.begin(steps)
         if self.explore:

@@ -118,7 +118,7 @@ def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
 
 
 def _shipped(trainable: str, shipped: Sequence[Game], spec: SweepSpec) -> Model | None:
-    """Return the model of games for a sweep.
+    """Return the model of the games `shipped` with the package, for a sweep of `trainable`.
 
     It has the settings that the sweep searches or fixes, without those of which the games show no
     effect for so long a training. Returns None without games, or if none of their settings is
