@@ -100,20 +100,20 @@ def _export(
         )
     choice = Choice(trial, checkpoint)
     with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
-        where = out or Path(scratch) / "model"
+        target = out or Path(scratch) / "model"
         with options.progress() as (show, every_s):
             say = _throttle(show, every_s)
-            card = export.export_model(folder, choice, formats, where, episodes, say)
+            card = export.export_model(folder, choice, formats, target, episodes, say)
         answered = {"out": None if out is None else str(out)}
         if register is None:
             return {**card, **answered}
         try:
-            uri = registering.register(sync.tracker_context(folder), card, where, register)
+            uri = registering.register(sync.tracker_context(folder), card, target, register)
         except StorageError as error:  # the model was exported, which may have taken long
             kept = "" if out is None else f"; the model is in {out}, so give another --out"
             raise StorageError(f"{error}{kept}") from error
         except SweepError:
-            shutil.rmtree(where)  # so that the corrected command can use the folder
+            shutil.rmtree(target)  # so that the corrected command can use the folder
             raise
         return {**card, **answered, "registered": uri}
 

@@ -256,18 +256,18 @@ def _describe_permission(path: str) -> str:
     """Return a message about a path that may not be used, with its owner and a remedy."""
     import pwd
 
-    there = Path(path).absolute()
-    while not os.path.exists(there):  # noqa: PTH110 Path.exists raises where nobody may look
-        there = there.parent
-    number = there.stat().st_uid
+    existing = Path(path).absolute()
+    while not os.path.exists(existing):  # noqa: PTH110 Path.exists raises where nobody may look
+        existing = existing.parent
+    number = existing.stat().st_uid
     if number == os.getuid():
-        return f"{path}: permission denied; {there} is yours, so run `chmod u+rwX` on it"
+        return f"{path}: permission denied; {existing} is yours, so run `chmod u+rwX` on it"
     try:
         owner = pwd.getpwuid(number).pw_name
     except KeyError:  # a user of another machine, or outside of this container
         owner = f"user {number}"
     return (
-        f"{path}: permission denied; {there} belongs to {owner}; run this as {owner}, or ask "
+        f"{path}: permission denied; {existing} belongs to {owner}; run this as {owner}, or ask "
         f"them for write permission"
     )
 

@@ -99,7 +99,7 @@ class Table:
 
         These are above the row if the first column, usually a name, is wrapped; otherwise below.
         """
-        above = self.columns[0][1] == "wrap"
+        wraps_first = self.columns[0][1] == "wrap"
         wrapped = [place for place, (_, kind, _) in enumerate(self.columns) if kind == "wrap"]
         others = [place for place in range(len(self.columns)) if place not in wrapped]
         rest = [[_one_line(row[place]) for place in others] for row in self.rows]
@@ -107,14 +107,14 @@ class Table:
         lines = [
             Text.assemble(*((part.text, part.style or "") for part in line))
             for line in console.render_lines(
-                drawn, options.update_width(max(1, options.max_width - 2 * above)), pad=False
+                drawn, options.update_width(max(1, options.max_width - 2 * wraps_first)), pad=False
             )
         ]
         titles: list[Sequence[str | Text]] = [[title for title, _, _ in self.columns]]
         for line, row in zip(lines, [*titles[: self.head], *self.rows], strict=True):
             words = [_cell(row[place], "wrap") for place in wrapped if str(row[place])]
-            yield from words if above else [line]
-            yield from (Padding(one, (0, 0, 0, 2)) for one in ([line] if above else words))
+            yield from words if wraps_first else [line]
+            yield from (Padding(one, (0, 0, 0, 2)) for one in ([line] if wraps_first else words))
 
     def _draw(self) -> rich.table.Table:
         """Return the table as one of rich's, in which only ``cut`` and ``wrap`` columns narrow."""
@@ -385,7 +385,7 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
     if any(len(row["scores"]) > 1 for row in rows):
         columns.append(("seeds", "l", lambda row: formatting.scores(row["scores"])))
     inherits = any(row["own_steps"] != row["steps"] for row in rows)
-    own: Column = ("own steps", "r", lambda row: formatting.count(row["own_steps"]))
+    own_steps: Column = ("own steps", "r", lambda row: formatting.count(row["own_steps"]))
     lost: Column = ("unsaved", "r", lambda row: str(row.get("unsaved") or ""))
     steps: Column = ("steps", "r", lambda row: formatting.count(row["steps"]))
     return table(
@@ -394,7 +394,7 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
         ("iter", "r", lambda row: str(row["iterations"])),
         *[lost] * any(row.get("unsaved") for row in rows),
         *[steps] * any(row["steps"] is not None for row in rows),
-        *[own] * inherits,
+        *[own_steps] * inherits,
         ("settings", settings, lambda row: formatting.settings(row["settings"])),
     )
 
@@ -466,17 +466,17 @@ def _nothing_trained(data: Data, python: bool) -> str:
 
     If `python`, it names arguments of calls in Python where there are any.
     """
-    where = f"{printable(data['name'])}{root_option(data['root'])}"
+    named = f"{printable(data['name'])}{root_option(data['root'])}"
     if data["counts"].get(Status.FAILED):
         advice = f"`{_retry_command(data, python)}` tries the failed ones again"
     elif python:
         advice = "a larger trials= adds some"
     else:
-        advice = f"`sweep resume {where} --trials TOTAL` adds some"
+        advice = f"`sweep resume {named} --trials TOTAL` adds some"
     name = "name" if python else "--name"
     return (
         f"nothing was trained, as all trials had ended before: {advice}; to start again, "
-        f"`sweep rm {where}` or give another {name}"
+        f"`sweep rm {named}` or give another {name}"
     )
 
 
@@ -498,15 +498,15 @@ def _next_steps(data: Data, python: bool) -> list[str]:
     Only those that apply are named: nothing is compared, reported or exported without a score.
     """
     name = printable(data["name"])
-    where = root_option(data["root"])
+    root = root_option(data["root"])
     lines = _continue_lines(data, python)
     if data["top"] and "mlflow" in data["trackers"]:
-        lines.append(f"compare     sweep ui {name}{where}")
+        lines.append(f"compare     sweep ui {name}{root}")
     if data["top"]:
-        lines.append(f"report      sweep report {name}{where}")
+        lines.append(f"report      sweep report {name}{root}")
     if data["top"] and data["exports"]:
         out = f"--out exported-{name}"
-        lines.append(f"export      sweep export-model {name}{where}{_trial_option(data)} {out}")
+        lines.append(f"export      sweep export-model {name}{root}{_trial_option(data)} {out}")
     return lines
 
 
@@ -516,18 +516,18 @@ def _continue_lines(data: Data, python: bool) -> list[str]:
     Each is named only if there is something to send, continue, look into or retry.
     """
     name = printable(data["name"])
-    where = root_option(data["root"])
+    root = root_option(data["root"])
     lines = []
     if data["unsent"]:
         behind = ", ".join(data["unsent"])
-        lines.append(f"{behind} still misses some results; `sweep resume {name}{where}` sends them")
+        lines.append(f"{behind} still misses some results; `sweep resume {name}{root}` sends them")
     if data["why"].startswith("budget."):
         key = data["why"].partition(":")[0].removeprefix("budget.")
-        lines.append(f"continue    sweep resume {name}{where} --budget {key}=NUMBER")
+        lines.append(f"continue    sweep resume {name}{root} --budget {key}=NUMBER")
     if data["outcome"] != "finished":
-        lines.append(f"continue    sweep resume {name}{where}")
+        lines.append(f"continue    sweep resume {name}{root}")
     if has_no_score(data):
-        lines.append(f"look into   sweep show {name} 0{where}")
+        lines.append(f"look into   sweep show {name} 0{root}")
     if data["counts"].get(Status.FAILED):
         lines.append(f"try again   {_retry_command(data, python)}")
     return lines

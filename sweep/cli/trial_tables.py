@@ -139,12 +139,12 @@ def best(data: Data) -> str:
         f"{formatting.plural(data['iterations'], 'iteration')}, {data['status'].lower()}"
     )
     saved = data["checkpoint"]
-    where = "no checkpoint"
+    checkpoint = "no checkpoint"
     if saved is not None:
         value = ""
         if saved["value"] is not None:
             value = f", {printable(data['metric'])} {formatting.number(saved['value'])}"
-        where = (
+        checkpoint = (
             f"checkpoint of iteration {saved['iteration']}{value}: {saved['file']} "
             f"({saved['size']:,} bytes)"
         )
@@ -155,7 +155,7 @@ def best(data: Data) -> str:
     others += [f"# {line.plain}" for line in front_line(data["front"])]
     remarks = [f"# {remark}" for remark in final_evaluation_remarks(data)]
     config = ["config:", *formatting.yaml_lines(data["config"], 2)]
-    lines = [f"# {facts}", *others, f"# {where}", *remarks, *config]
+    lines = [f"# {facts}", *others, f"# {checkpoint}", *remarks, *config]
     return "\n".join(lines)
 
 

@@ -93,16 +93,18 @@ def check_plan(plan: object, free: int, uncreated_trials: int, name: str) -> Non
     `free` is the number of free slots, `uncreated_trials` that of trials which may still be
     created, and `name` the scheduler's name.
     """
-    who = f"scheduler: plan() of '{name}'"
+    subject = f"scheduler: plan() of '{name}'"
     if not isinstance(plan, Plan):
-        raise UsageError(f"{who} returned {shorten(plan)}; expected a sweep.schedulers.Plan")
+        raise UsageError(f"{subject} returned {shorten(plan)}; expected a sweep.schedulers.Plan")
     wanted = sum(map(len, (plan.resume, plan.breed, plan.fresh, plan.seeds)))
     if wanted > free:
-        raise UsageError(f"{who} requested {wanted} slots; expected at most the {free} free ones")
+        raise UsageError(
+            f"{subject} requested {wanted} slots; expected at most the {free} free ones"
+        )
     if len(plan.fresh) > uncreated_trials:
         wanted = len(plan.fresh)
         allowed = f"at most {uncreated_trials}, the value of history.uncreated_trials"
-        raise UsageError(f"{who} requested {wanted} new trials; expected {allowed}")
+        raise UsageError(f"{subject} requested {wanted} new trials; expected {allowed}")
 
 
 def check_decisions(plan: Plan, history: History, name: str) -> None:
@@ -111,35 +113,35 @@ def check_decisions(plan: Plan, history: History, name: str) -> None:
     `history` is the one that the scheduler saw, and `name` the scheduler's name. Without this check
     such a plan would be refused by the ledger or, with a wrong index of a seed, damage it.
     """
-    who, trials = f"scheduler: plan() of '{name}'", history.trials
+    subject, trials = f"scheduler: plan() of '{name}'", history.trials
     decided = [(stop.trial, "Stop") for stop in plan.stop]
     decided += [(resume.trial, "Resume") for resume in plan.resume]
     others = [*(more.trial for more in plan.seeds), *(child.parent for child in plan.breed)]
     for number in (*(number for number, _ in decided), *others):
         if not 0 <= number < len(trials):
-            raise UsageError(f"{who} named trial {number}; expected one of history.trials")
+            raise UsageError(f"{subject} named trial {number}; expected one of history.trials")
     for number, kind in decided:
         if (status := trials[number].status) is not Status.PAUSED:
             what = f"a {kind} of trial {number}, which is {status}"
-            raise UsageError(f"{who} returned {what}; expected a PAUSED trial")
+            raise UsageError(f"{subject} returned {what}; expected a PAUSED trial")
     for stop in plan.stop:
         if stop.status not in (Status.PRUNED, Status.COMPLETED):
             what = f"a Stop of trial {stop.trial} with status {shorten(stop.status)}"
-            raise UsageError(f"{who} returned {what}; expected PRUNED or COMPLETED")
-    _check_seeds(plan, history, who)
+            raise UsageError(f"{subject} returned {what}; expected PRUNED or COMPLETED")
+    _check_seeds(plan, history, subject)
 
 
-def _check_seeds(plan: Plan, history: History, who: str) -> None:
+def _check_seeds(plan: Plan, history: History, subject: str) -> None:
     """Raise UsageError if the new seeds of a plan do not follow those of their trials.
 
-    `who` names the scheduler in the message. The trials exist.
+    `subject` names the scheduler in the message. The trials exist.
     """
     seeds = {more.trial: len(history.trials[more.trial].replicas) for more in plan.seeds}
     for more in plan.seeds:
         if more.index != seeds[more.trial]:
             what = f"an AddSeed of trial {more.trial} with index {more.index}"
             raise UsageError(
-                f"{who} returned {what}; expected the trial's next index, {seeds[more.trial]}"
+                f"{subject} returned {what}; expected the trial's next index, {seeds[more.trial]}"
             )
         seeds[more.trial] += 1
 
@@ -420,14 +422,14 @@ def _judge_crashed(
     """
     at = outcome.error_at
     where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"
-    what = f"{where} raised {outcome.reason}"
+    crash = f"{where} raised {outcome.reason}"
     if outcome.would_recur:
-        return Status.FAILED, f"{what}; the same would happen again, so it is not retried"
+        return Status.FAILED, f"{crash}; the same would happen again, so it is not retried"
     if at in replica.crashes:
-        return Status.FAILED, f"{what}; the same happened before, so it is not retried"
+        return Status.FAILED, f"{crash}; the same happened before, so it is not retried"
     if len(replica.crashes) >= max_failures:
-        return Status.FAILED, f"{what}; all {max_failures} retries are used up"
-    return Status.PAUSED, f"{what}; it will be retried once"
+        return Status.FAILED, f"{crash}; all {max_failures} retries are used up"
+    return Status.PAUSED, f"{crash}; it will be retried once"
 
 
 def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
@@ -450,15 +452,15 @@ def unpaused_note(replica: Replica, outcome: SliceOutcome | Closed) -> str:
 
     It is empty otherwise.
     """
-    at, time_attr = replica.goal.until, replica.objective.time_attr
-    if outcome.end is not End.DONE or at is None or outcome.saved or replica.checkpoints:
+    rung, time_attr = replica.goal.until, replica.objective.time_attr
+    if outcome.end is not End.DONE or rung is None or outcome.saved or replica.checkpoints:
         return ""
     before = [to_number(row.metrics.get(time_attr)) for row in outcome.rows[:-1]]
     before += [point.time for point in replica.curve[:-1]]
-    if not any(time is not None and time >= at for time in before):
+    if not any(time is not None and time >= rung for time in before):
         return ""
     return (
-        f"; it trained past its rung at {time_attr} {at:g}, because it reported no "
+        f"; it trained past its rung at {time_attr} {rung:g}, because it reported no "
         "checkpoint from which it could continue: call report(..., checkpoint=...), or use a "
         "scheduler that pauses no trials, such as {name: asha, type: stopping}; for a "
         "command that saves no checkpoints, set checkpoints: false"

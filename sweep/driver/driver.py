@@ -154,13 +154,13 @@ class Driver:
             with contextlib.suppress(StorageError):
                 self._record(self._end_events("failed", str(self._refusal)))
             raise self._refusal
-        how, why = ("stopped", "") if self._is_stopping else ("finished", self._exhausted_budget)
-        if how == "finished":
+        end, why = ("stopped", "") if self._is_stopping else ("finished", self._exhausted_budget)
+        if end == "finished":
             with contextlib.suppress(OSError):  # only MLflow's attachments would be missing
                 sync.write_attachments_entry(
                     self.context.ledger, self.context.folder, self.context.spec, self.history
                 )
-        self._record(self._end_events(how, why))
+        self._record(self._end_events(end, why))
 
     # ---- one turn ---------------------------------------------------------------------------
 

@@ -250,28 +250,28 @@ def choose_deletions(history: History, limit: int | None) -> tuple[list[Dropped]
     """
     if limit is None:
         return [], ""
-    over = int(history.total(_sizes)) - limit
-    if over <= 0:
+    excess = int(history.total(_sizes)) - limit
+    if excess <= 0:
         return [], ""
     gone: dict[tuple[int, int], list[str]] = defaultdict(list)
     spare = _cheapest_first(history)
-    while over > 0 and (cheapest := next(spare, None)) is not None:
+    while excess > 0 and (cheapest := next(spare, None)) is not None:
         saved = cheapest.drop()
         gone[cheapest.replica.trial, cheapest.replica.index].append(saved.digest)
-        over -= saved.size
+        excess -= saved.size
     logs: set[tuple[int, int]] = set()
-    for replica in _with_spare_logs(history) if over > 0 else ():
-        if over > 0:
+    for replica in _with_spare_logs(history) if excess > 0 else ():
+        if excess > 0:
             logs.add((replica.trial, replica.index))
-            over -= replica.log
+            excess -= replica.log
     dropped = [
         Dropped(*which, tuple(gone.get(which, ())), which in logs)
         for which in sorted({*gone, *logs})
     ]
-    if over <= 0:
+    if excess <= 0:
         return dropped, ""
     return dropped, (
-        f"checkpoint.max_disk: the sweep needs {size_text(over + limit)} for checkpoints and "
+        f"checkpoint.max_disk: the sweep needs {size_text(excess + limit)} for checkpoints and "
         f"logs to continue, but only {size_text(limit)} are allowed; give more with `sweep "
         "resume --max-disk`"
     )

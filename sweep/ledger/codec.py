@@ -152,7 +152,7 @@ def _make_strict(schema: Any) -> Any:
 
 def _describe_error(first: ErrorDetails) -> str:
     """Return one line about a pydantic error: path of the field, value found, value expected."""
-    *around, last = ("", *(part for part in first["loc"] if isinstance(part, str)))
+    *outer_names, last = ("", *(part for part in first["loc"] if isinstance(part, str)))
     if first["type"] == "missing":
         problem = f"no {last}"
     elif first["type"] == "unexpected_keyword_argument":
@@ -160,10 +160,10 @@ def _describe_error(first: ErrorDetails) -> str:
     elif first["type"] == "string_unicode":  # a key that is not Unicode
         problem = f"the unknown key {short_repr(first['input'])}"
     else:
-        around = [*around, last]
+        outer_names = [*outer_names, last]
         expected = _EXPECTED.get(first["type"], "a whole number of at least 0")
         problem = f"{_describe(first['input'])}, not {expected.format(**first.get('ctx', {}))}"
-    return ": ".join([*(short_repr(name)[1:-1] for name in around if name), problem])
+    return ": ".join([*(short_repr(name)[1:-1] for name in outer_names if name), problem])
 
 
 def _describe(raw: object) -> str:

@@ -402,15 +402,15 @@ def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[
     """
     recorded: list[Recorded] = []
     for k, event in enumerate(events, start=_last_number(connection) + 1):
-        at, trial = now(), getattr(event, "trial", None)
+        time_now, trial = now(), getattr(event, "trial", None)
         connection.execute(
             "INSERT INTO events (k, epoch, at, kind, trial, body) VALUES (?, ?, ?, ?, ?, ?)",
-            (k, term, at, event.kind, trial, _dump(to_body(event))),
+            (k, term, time_now, event.kind, trial, _dump(to_body(event))),
         )
         _set_status(connection, event)
         if isinstance(event, Reported | Closed):
             _insert_results(connection, k, event)
-        recorded.append(Recorded(k, term, at, event))
+        recorded.append(Recorded(k, term, time_now, event))
     return recorded
 
 

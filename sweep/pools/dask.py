@@ -70,14 +70,14 @@ class Pool(cluster.ClusterPool):
             ) from error
         self._connection = self._client.scheduler_comm
         self._client.subscribe_topic("all", self._handle_event)  # before listing the workers
-        about = await self._client.scheduler.identity(n_workers=-1)
-        if not _is_closed_to_others(about["address"]):
+        identity = await self._client.scheduler.identity(n_workers=-1)
+        if not _is_closed_to_others(identity["address"]):
             raise UsageError(
                 f"--address: the Dask scheduler at {self._address} also listens at "
-                f"{about['address']}, where anyone can run code; start it with TLS, or with "
+                f"{identity['address']}, where anyone can run code; start it with TLS, or with "
                 f"--host 127.0.0.1"
             )
-        return list(about["workers"])
+        return list(identity["workers"])
 
     def _handle_event(self, event: tuple[float, Any]) -> None:
         """Use or remove the worker that joined or left, as the Dask scheduler reports.

@@ -236,15 +236,15 @@ class Scheduler(PerTrialStopping):
                 place = ranking.place(trial)
                 if place > promoted:
                     break
-                where = f"{ranking.describe(place, step.level)} at rung {step.level:g}"
-                where += f" under {step.seeds} seeds" if step.seeds > 1 else ""
+                rank = f"{ranking.describe(place, step.level)} at rung {step.level:g}"
+                rank += f" under {step.seeds} seeds" if step.seeds > 1 else ""
                 compared = ranking.evidence(step.level, place, promoted)
                 goal = self._goal(following.level)
                 if following.level == step.level:
-                    why = f"promoted to {following.seeds} seeds: {where}"
+                    why = f"promoted to {following.seeds} seeds: {rank}"
                     yield from seeding.more_seeds(trial, following.seeds, goal, why, compared)
                 else:
-                    why = f"promoted to rung {following.level:g}: {where}"
+                    why = f"promoted to rung {following.level:g}: {rank}"
                     yield Resume(trial.number, goal, why, compared)
 
     def _step(

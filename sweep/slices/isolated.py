@@ -55,14 +55,14 @@ class _Trial:
 
     def __init__(self, spec: SliceSpec, output: Output) -> None:
         self.replica = _replica(spec)
-        self._pipe, theirs = connection.Pipe()
+        self._pipe, child_end = connection.Pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
         self.pid = os.fork()
         if not self.pid:
             self._pipe.close()
-            _serve(theirs, os.getppid(), output)
+            _serve(child_end, os.getppid(), output)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
+        child_end.close()
         self._ended = os.pidfd_open(self.pid)
 
     def run(self, spec: SliceSpec) -> SliceOutcome:

@@ -30,9 +30,9 @@ def open_log(folder: Path, limit: int | None) -> Iterator[int]:
     """
     appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     log = disk.open_file(folder / LOG, appending, mode=0o600)
-    over = threading.Event()
+    ended = threading.Event()
     watching = threading.Thread(
-        target=_watch, args=(folder, log, limit, over), name="log", daemon=True
+        target=_watch, args=(folder, log, limit, ended), name="log", daemon=True
     )
     if limit is not None:
         _rotate(folder, log, limit)
@@ -40,7 +40,7 @@ def open_log(folder: Path, limit: int | None) -> Iterator[int]:
     try:
         yield log
     finally:
-        over.set()
+        ended.set()
         if limit is not None:
             watching.join()
             _rotate(folder, log, limit)

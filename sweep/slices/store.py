@@ -173,9 +173,9 @@ class Store:
         name = written.path.name
         if not self.url:
             return name
-        ours, there = self.remote.subfolder(str(number)), self._shared_segments(written)
+        ours, shared = self.remote.subfolder(str(number)), self._shared_segments(written)
         try:
-            if new := sorted(written.segments - there):
+            if new := sorted(written.segments - shared):
                 ours.put({segment: self.folder / segment for segment in new})
                 failpoints.reach("segments sent")
             ours.put({name: written.path})
@@ -184,7 +184,7 @@ class Store:
                 errno.ESTALE, f"{written.path}: the file was deleted before it was uploaded"
             ) from error
         failpoints.reach("checkpoint sent")
-        there |= written.segments
+        shared |= written.segments
         for sent in (name, *written.segments):
             with contextlib.suppress(FileNotFoundError):
                 (self.folder / sent).chmod(_SENT)
@@ -336,13 +336,13 @@ def _make_room(trials: Path, size: int, cache: int) -> None:
         return
     _unchecked_bytes[trials] = 0
     found = sorted(_list_disk(trials))
-    over = sum(size for _, size, _, _ in found) - (cache - cache // 4)
+    excess = sum(size for _, size, _, _ in found) - (cache - cache // 4)
     for _, size, path, sent in found:
-        if over <= 0:
+        if excess <= 0:
             return
         if sent:
             path.unlink(missing_ok=True)
-            over -= size
+            excess -= size
 
 
 def _list_disk(trials: Path) -> Iterator[tuple[int, int, Path, bool]]:
@@ -482,15 +482,15 @@ def _unnamed_files(
     the ledger names. All segments stay if a named checkpoint cannot be read.
     """
     ours = {name: match for name in sizes if (match := _FILE_PATTERN.fullmatch(name))}
-    over = {name: m["name"] for name, m in ours.items() if int(m["slice"]) < slices}
-    large = {name for name, alone in over.items() if segments.PATTERN.fullmatch(alone)}
-    needed = set(over.values())
+    ended = {name: m["name"] for name, m in ours.items() if int(m["slice"]) < slices}
+    large = {name for name, alone in ended.items() if segments.PATTERN.fullmatch(alone)}
+    needed = set(ended.values())
     if large:
         with contextlib.suppress(CheckpointError):  # then all segments stay
             needed = _needed_segments(store, named)
     return [
         name
-        for name, alone in over.items()
+        for name, alone in ended.items()
         if name not in named and not (name in large and alone in needed)
     ]
 

@@ -538,21 +538,21 @@ def text_of(path: Path) -> str:
     from sweep.spec import yaml_source
 
     allowed = f"a readable file in UTF-8 of at most {yaml_source.LARGEST_FILE} bytes"
-    at = Place(str(path))
+    place = Place(str(path))
     if not _is_file(path):
         missing = "is a folder; name a YAML file" if _is_folder(path) else "there is no such file"
-        raise BadConfig("the spec", str(path), place=at, problem=missing)
+        raise BadConfig("the spec", str(path), place=place, problem=missing)
     try:
         with path.open("rb") as stream:
             content = stream.read(yaml_source.LARGEST_FILE + 1)
         if len(content) > yaml_source.LARGEST_FILE:
             large = "the file is too large"
-            raise BadConfig("the spec", str(path), allowed, place=at, problem=large)
+            raise BadConfig("the spec", str(path), allowed, place=place, problem=large)
         return content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         problem = f"the file cannot be read: {reason}"
-        raise BadConfig("the spec", str(path), allowed, place=at, problem=problem) from error
+        raise BadConfig("the spec", str(path), allowed, place=place, problem=problem) from error
 
 
 # -------------------------------------------------------------------------------------------------

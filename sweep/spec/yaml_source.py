@@ -242,13 +242,13 @@ class _Builder:
         mapping: dict[str, Any] = {}
         while not isinstance(event := next(self._events), MappingEndEvent):
             key = self._key(event, path)
-            below, earlier = (*path, key), self.marks.get((*path, key))
-            self.marks[below] = self._place_of(event)
-            value = self._node(next(self._events), below)
+            key_path, earlier = (*path, key), self.marks.get((*path, key))
+            self.marks[key_path] = self._place_of(event)
+            value = self._node(next(self._events), key_path)
             if key in mapping:
                 hint = f"it is also at {earlier}; remove one of the two"
                 twice = "this key is written twice"
-                self.found.add(self.refuse(below, key, hint=hint, problem=twice))
+                self.found.add(self.refuse(key_path, key, hint=hint, problem=twice))
             mapping.setdefault(key, value)
         return mapping
 
@@ -257,7 +257,7 @@ class _Builder:
 
         In mappings in `NUMBERED` a number is allowed, and returned as it is written.
         """
-        around = self.marks[path]
+        outer_place = self.marks[path]
         self.marks[path] = self._place_of(event)
         if not isinstance(event, ScalarEvent):
             self._check_node(event, path)
@@ -273,7 +273,7 @@ class _Builder:
         if not isinstance(key, str):
             problem = f"the key {shorten(key)} is not text"
             raise self.refuse(path, key, hint=f"quote it: '{event.value}'", problem=problem)
-        self.marks[path] = around
+        self.marks[path] = outer_place
         return key
 
     def _unquoted(self, text: str, path: KeyPath) -> Any:

@@ -116,18 +116,18 @@ def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
 
     Ends before a record that is incomplete or whose length is damaged; contents are not checked.
     """
-    around = _HEAD.size + 2 * _CRC.size
-    at = 0
-    while at + around <= len(content):
-        (length,) = _HEAD.unpack_from(content, at)
-        begin = at + _HEAD.size + _CRC.size
-        head = content[at : at + _HEAD.size]
-        if content[at + _HEAD.size : begin] != _CRC.pack(_masked(head)):
+    overhead = _HEAD.size + 2 * _CRC.size
+    offset = 0
+    while offset + overhead <= len(content):
+        (length,) = _HEAD.unpack_from(content, offset)
+        begin = offset + _HEAD.size + _CRC.size
+        head = content[offset : offset + _HEAD.size]
+        if content[offset + _HEAD.size : begin] != _CRC.pack(_masked(head)):
             return
         if begin + length + _CRC.size > len(content):
             return
-        yield around + length, content[begin : begin + length]
-        at += around + length
+        yield overhead + length, content[begin : begin + length]
+        offset += overhead + length
 
 
 def _masked(content: bytes) -> int:

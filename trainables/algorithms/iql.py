@@ -199,12 +199,12 @@ def losses(
     return value_loss + policy_loss + critic_loss, torch.stack(parts).detach()
 
 
-def expectile_loss(above: "Tensor", expectile: float) -> "Tensor":
-    """Return the mean () of the squares of `above` (B,), weighted by their signs.
+def expectile_loss(errors: "Tensor", expectile: float) -> "Tensor":
+    """Return the mean () of the squares of `errors` (B,), weighted by their signs.
 
     The weight is `expectile` above 0, and 1 - `expectile` below. The mean is least if the value
-    subtracted in `above` is this expectile (Newey and Powell 1987).
+    subtracted in `errors` is this expectile (Newey and Powell 1987).
     """
     import torch
 
-    return (torch.where(above < 0, 1 - expectile, expectile) * above.square()).mean()
+    return (torch.where(errors < 0, 1 - expectile, expectile) * errors.square()).mean()

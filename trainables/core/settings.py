@@ -337,18 +337,18 @@ class Mistake:
     ) -> "Mistake":
         """Return one mistake at `path` that joins pydantic's errors for a union's alternatives."""
         first = details[0]
-        about = {"path": path, "value": first["input"], "model": _model_at(model, path[:-1])}
+        fields = {"path": path, "value": first["input"], "model": _model_at(model, path[:-1])}
         if first["type"] == "extra_forbidden":
-            return cls(kind="unknown key", **about)
+            return cls(kind="unknown key", **fields)
         if first["type"] == "missing":
-            return cls(kind="missing key", **about)
+            return cls(kind="missing key", **fields)
         if isinstance(wrong := _cause(first), WrongKey):
-            about["value"] = wrong.value
+            fields["value"] = wrong.value
             allowed, hint, problem = wrong.allowed, wrong.hint, wrong.problem
-            return cls(kind="value", allowed=allowed, hint=hint, problem=problem, **about)
+            return cls(kind="value", allowed=allowed, hint=hint, problem=problem, **fields)
         texts = dict.fromkeys(map(_allowed, details))
         allowed, hint, cause = " or ".join(texts), _hint(first), _cause(first)
-        return cls(kind="value", allowed=allowed, hint=hint, cause=cause, **about)
+        return cls(kind="value", allowed=allowed, hint=hint, cause=cause, **fields)
 
     @property
     def allowed_keys(self) -> list[str]:

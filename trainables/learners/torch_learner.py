@@ -165,15 +165,17 @@ def shuffled(
             If it is larger than the batch, some minibatches may be empty.
         sent: columns of the batch on that device; None to send them. Sequences are always sent.
     """
-    on = device or torch.device("cpu")
+    target_device = device or torch.device("cpu")
     if isinstance(batch, SequenceBatch):
         return [
-            {name: torch.from_numpy(column).to(on) for name, column in one.items()}
+            {name: torch.from_numpy(column).to(target_device) for name, column in one.items()}
             for one in batch.minibatches(size, stream)
         ]
-    order = torch.from_numpy(stream.permutation(len(batch))).to(on)
+    order = torch.from_numpy(stream.permutation(len(batch))).to(target_device)
     # `index_select` copies whole rows, where indexing copies an image byte by byte.
-    given = sent or {name: torch.from_numpy(one).to(on) for name, one in vars(batch).items()}
+    given = sent or {
+        name: torch.from_numpy(one).to(target_device) for name, one in vars(batch).items()
+    }
     columns = {name: torch.index_select(one, 0, order) for name, one in given.items()}
     parts = -(-(len(batch) if count is None else count) // size)
     split = {name: torch.tensor_split(column, parts) for name, column in columns.items()}

@@ -232,13 +232,13 @@ def _check_hdf5(path: Path) -> None:
                     f"{name!r:.60} leads elsewhere",
                     "links are not read; store the data itself",
                 )
-            one = group[name]
-            if isinstance(one, h5py.Dataset) and (one.external or one.is_virtual):
+            item = group[name]
+            if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
                 raise StoredDataError(
                     path, f"{name!r:.60} leads to other files", "store the data in this file"
                 )
-            if isinstance(one, h5py.Group):
-                check(one, depth + 1)
+            if isinstance(item, h5py.Group):
+                check(item, depth + 1)
 
     try:
         with h5py.File(path, "r") as file:

@@ -376,13 +376,13 @@ def fragment_of(
     Raises:
         StoredDataError: a column that is learnt from is missing.
     """
-    there = set.intersection(*(set(one) for one in batches))
+    common = set.intersection(*(set(one) for one in batches))
     for name in ("rewards", "terminateds"):
-        if name not in there:
+        if name not in common:
             raise StoredDataError(
                 source, f"the column {name} is missing, from which the policy learns"
             )
-    if learnt.looks_ahead and "new_obs" not in there:
+    if learnt.looks_ahead and "new_obs" not in common:
         raise StoredDataError(
             source, "the column new_obs is missing, from which the policy learns", REMEDY
         )
@@ -390,7 +390,7 @@ def fragment_of(
     columns = {
         own: np.concatenate([one[name] for one in batches])[:, None]
         for own, name in READ.items()
-        if name != "new_obs" or name in there
+        if name != "new_obs" or name in common
     }
     if not is_episode:
         columns["truncated"] = ~columns["terminated"]

@@ -183,17 +183,17 @@ class RolloutWorker(worker.RolloutWorker):
         Raises ConfigError if no policy can use the spaces, the caller's spaces are not those of the
         environment, or the class makes no policy for them.
         """
-        of = checked_spaces(spec.environment, *self.envs.own_spaces)
+        env_spaces = checked_spaces(spec.environment, *self.envs.own_spaces)
         given = self._given[DEFAULT_POLICY_ID]
         for name, space, its in (
-            ("observation_space", given.observation_space, of.raw),
-            ("action_space", given.action_space, of.action),
+            ("observation_space", given.observation_space, env_spaces.raw),
+            ("action_space", given.action_space, env_spaces.action),
         ):
             if space is not None and space != its:
                 problem = f"{space} is not the environment's, which is {its}"
                 hint = f"leave it out, or give the environment's {name}"
                 raise ConfigError(f"policy.{name}", space, hint=hint, problem=problem)
-        actor = self._make_actor(DEFAULT_POLICY_ID, of)
+        actor = self._make_actor(DEFAULT_POLICY_ID, env_spaces)
         self.spec = replace(spec, make_actor=lambda: actor)
         sampler = super()._make_sampler(self.spec)
         self._weights = actor.weights()

@@ -199,13 +199,17 @@ class LaneDQN(LaneTrainer, DQN):
         ``learning_starts`` steps), and flags of rounds after which the learned network is copied
         into the target network (never with ``tau``).
         """
-        of, rows, starts = self.settings, self.settings.fragment_size, self.round_starts
-        replay, every = of.replay, of.replay.target_network_update_freq
+        settings, rows, starts = self.settings, self.settings.fragment_size, self.round_starts
+        replay, every = settings.replay, settings.replay.target_network_update_freq
         learns = [one + rows >= replay.learning_starts for one in starts]
-        copies_target = [of.tau is None and (one + rows) // every > one // every for one in starts]
+        copies_target = [
+            settings.tau is None and (one + rows) // every > one // every for one in starts
+        ]
         return Rates(
-            lr=np.array([learning_rate(of.schedule, one) for one in starts], np.float32),
-            epsilon=np.array([of.exploration_config.epsilon(one) for one in starts], np.float32),
+            lr=np.array([learning_rate(settings.schedule, one) for one in starts], np.float32),
+            epsilon=np.array(
+                [settings.exploration_config.epsilon(one) for one in starts], np.float32
+            ),
             updates=np.array([replay.updates_per_step * one for one in learns], np.int32),
             copies_target=np.array(copies_target, np.bool_),
         )

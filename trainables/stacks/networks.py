@@ -59,13 +59,13 @@ def unpad(array: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     return own
 
 
-def _corner(own: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return the index, in an array of `shape`, of the part of shape `own` at its beginning.
+def _corner(part: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the index, in an array of `shape`, of a part of shape `part` at its beginning.
 
-    If `own` has fewer axes, the index of the first axes is 0.
+    If `part` has fewer axes, the index of the first axes is 0.
     """
-    first = (0,) * (len(shape) - len(own))
-    return (*first, *(slice(size) for size in own))
+    first = (0,) * (len(shape) - len(part))
+    return (*first, *(slice(size) for size in part))
 
 
 def run_hidden(weights: Weights, layers: Sequence[str], is_relu: Array, x: Array) -> Array:

@@ -239,7 +239,7 @@ class LaneTrainer(Trainer):
         first = np.array(rng.derive(seed, "lane", "first").generate_state(2), dtype=np.uint32)
         count = self.settings.sampling.num_envs_per_worker
         begun = episodes.begin(self.lane_env, first, count)
-        own = {"key": key, **_episode_arrays(begun), **self.more_environment_arrays()}
+        arrays = {"key": key, **_episode_arrays(begun), **self.more_environment_arrays()}
 
         self._evaluated: dict[int, Sequence[Played]] = {}
         """Number of environment steps → episodes of the evaluation after them, if it is computed
@@ -251,7 +251,7 @@ class LaneTrainer(Trainer):
             self._evaluated.clear()
 
         # Rounds that an interrupted iteration left are none of a restored trainer.
-        self._own = LaneWorkers(own, changed, self._fetch, self._made.clear)
+        self._own = LaneWorkers(arrays, changed, self._fetch, self._made.clear)
         return self._own
 
     @property

@@ -137,14 +137,14 @@ class Trainer(TrainingLoop):
         inputs = card["model"]["inputs"]
         memory = sum(inputs[name]["shape"][1] for name in export.STATES_IN if name in inputs)
         sampling = settings.sampling
-        between = spaces.connected(
+        connectors = spaces.connected(
             "player",
             filters_.NoFilter(),
             sampling.clip_actions,
             sampling.spreads_actions,
             exact=any(one["dtype"] == "float64" for one in inputs.values()),
         )
-        policy = policy_files.ExportedPolicy(file, spaces, memory, between)
+        policy = policy_files.ExportedPolicy(file, spaces, memory, connectors)
         evaluation = PeriodicEvaluation(settings, seed, policy, None, lambda: None)
         return _episodes(evaluation.play(episodes, seed, video, window))
 

@@ -284,15 +284,18 @@ def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
     Each level has sums over the trials that reached the previous level too, and statistics of those
     that begin there.
     """
-    at, paired = without_outliers(scores.level_scores), without_outliers(scores.paired_scores)
-    there, before = ~np.isnan(at), np.zeros(len(at), bool)
+    level_scores, paired = (
+        without_outliers(scores.level_scores),
+        without_outliers(scores.paired_scores),
+    )
+    has_score, before = ~np.isnan(level_scores), np.zeros(len(level_scores), bool)
     moments = []
-    for level in range(at.shape[1]):
-        both = there[:, level - 1] & there[:, level] if level else before
-        fresh = there[:, level] & ~before
+    for level in range(level_scores.shape[1]):
+        both = has_score[:, level - 1] & has_score[:, level] if level else before
+        fresh = has_score[:, level] & ~before
         pairs, first = _Pairs(), _FirstScores()
         if both.any():
-            lower, upper = at[both, level - 1], paired[both, level]
+            lower, upper = level_scores[both, level - 1], paired[both, level]
             middle, above = float(lower.mean()), float(upper.mean())
             lower, upper = lower - middle, upper - above
             along, across = float((lower * lower).sum()), float((upper * upper).sum())
@@ -300,12 +303,15 @@ def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
             part = float((1 / scores.seeds[both, level - 1]).mean())
             pairs = _Pairs(len(lower), middle, above, along, together, across, part)
         if fresh.any():
-            first_scores, part = at[fresh, level], float((1 / scores.seeds[fresh, level]).mean())
+            first_scores, part = (
+                level_scores[fresh, level],
+                float((1 / scores.seeds[fresh, level]).mean()),
+            )
             first = _FirstScores(
                 len(first_scores), float(first_scores.mean()), float(first_scores.var()), part
             )
         moments.append((pairs, first))
-        before |= there[:, level]
+        before |= has_score[:, level]
     return moments
 
 
@@ -413,27 +419,27 @@ def _shrink(
     `scores`, `last_levels`, `seeds` (numbers of seeds) and `noise` (variances of one seed's score)
     have one entry per trial; `share` of the variance is between seeds.
     """
-    mean, between = levels.mean.copy(), (1 - share) * levels.variance
+    mean, between_settings = levels.mean.copy(), (1 - share) * levels.variance
     doubt = levels.doubt.copy()
     several = np.flatnonzero(seeds > 1)
     fresh = 1 - 1 / seeds[several]  # the first seed's luck was selected
     for _ in range(ROUNDS if len(several) else 0):
         at = last_levels[several]
-        kept = _shrinkage_factor(between[at], noise[several] / seeds[several])
+        kept = _shrinkage_factor(between_settings[at], noise[several] / seeds[several])
         value = mean[at] + kept * (scores[several] - mean[at])
-        spread = (1 - kept) * between[at]
+        spread = (1 - kept) * between_settings[at]
         for level in np.unique(at):
             here, prior = at == level, (1 - share) * levels.variance[level]
             weight = ALL + float(fresh[here].sum())
             middle = (ALL * levels.mean[level] + float((fresh * value)[here].sum())) / weight
             around = spread[here] + (value[here] - middle) ** 2
             mean[level] = middle
-            between[level] = (ALL * prior + float((fresh[here] * around).sum())) / weight
+            between_settings[level] = (ALL * prior + float((fresh[here] * around).sum())) / weight
             doubt[level] = levels.variance[level] / weight
     # Trials with one seed use the mean of all: the others were chosen by their first seed's luck.
     one = seeds == 1
     centre = np.where(one, levels.mean[last_levels], mean[last_levels])
-    prior = np.where(one, (1 - share) * levels.variance[last_levels], between[last_levels])
+    prior = np.where(one, (1 - share) * levels.variance[last_levels], between_settings[last_levels])
     unsure = np.where(one, levels.doubt[last_levels], doubt[last_levels])
     kept = _shrinkage_factor(prior, noise / seeds)
     return _Shrunk(centre + kept * (scores - centre), (1 - kept) * prior, unsure, kept)

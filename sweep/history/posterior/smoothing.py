@@ -67,11 +67,11 @@ def smooth(scores: Scores) -> Smoothed:
     score stays as it is if its curve is unknown or shorter than `SHORTEST` of the longest, or if
     fewer than `MOST` of the level's curves can be used.
     """
-    at, paired = scores.level_scores.copy(), scores.paired_scores.copy()
-    levels = at.shape[1]
+    level_scores, paired = scores.level_scores.copy(), scores.paired_scores.copy()
+    levels = level_scores.shape[1]
     slopes, weights, rests = np.zeros(levels), np.zeros(levels), np.zeros(levels)
     raised = without_outliers(scores.curves)
-    reached = ~np.isnan(at)
+    reached = ~np.isnan(level_scores)
     longest = np.where(reached, scores.lengths, 0.0).max(axis=0)
     known = reached & ~np.isnan(raised) & (scores.lengths >= SHORTEST * longest)
     known &= known.sum(axis=0) >= MOST * reached.sum(axis=0)
@@ -80,7 +80,7 @@ def smooth(scores: Scores) -> Smoothed:
         line = _fit(scores.level_scores[there, level], raised[there, level])
         if line is None:
             continue
-        for smoothed, curves in ((at, raised), (paired, scores.paired_curves)):
+        for smoothed, curves in ((level_scores, raised), (paired, scores.paired_curves)):
             means = np.fmax(curves[there, level], raised[there, level].min())
             predicted = line.score + line.slope * (means - line.curve)
             smoothed[there, level] += line.weight * (predicted - smoothed[there, level])
@@ -93,7 +93,7 @@ def smooth(scores: Scores) -> Smoothed:
         + (weight * slope) ** 2 * scores.curve_squares
     )
     smoothed_scores = scores._replace(
-        level_scores=at, paired_scores=paired, squares=np.maximum(squares, 0.0)
+        level_scores=level_scores, paired_scores=paired, squares=np.maximum(squares, 0.0)
     )
     return Smoothed(smoothed_scores, weight**2 * rests[scores.last_levels])
 
@@ -108,14 +108,14 @@ def _fit(scores: Floats, curves: Floats) -> _Line | None:
     if len(scores) < 2 or bool((scores == curves).all()):
         return None
     score, curve = float(scores.mean()), float(curves.mean())
-    up, along = scores - score, curves - curve
-    variance = float((along * along).mean())
+    up, curve_deviations = scores - score, curves - curve
+    variance = float((curve_deviations * curve_deviations).mean())
     if not variance > 0:
         return None
     squares = float((up * up).sum()) + PAIRS * variance
-    products = max(0.0, float((up * along).sum()) + PAIRS * variance)
+    products = max(0.0, float((up * curve_deviations).sum()) + PAIRS * variance)
     across = (len(scores) + PAIRS) * variance
     slope = products / across
-    rest = up - slope * along
+    rest = up - slope * curve_deviations
     weight = WEIGHT * min(1.0, products * slope / squares)
     return _Line(score, curve, slope, weight, float((rest * rest).sum()) / (len(scores) - 1))

@@ -159,16 +159,16 @@ def _command(raw: Mapping[str, Any], metric: str, notes: list[str]) -> dict[str,
     interpreter = "python" if shutil.which("python") else "python3"
     given = raw.get("command") or ["${interpreter}", "${program}", "${args}"]
     words: list[str] = []
-    how: dict[str, Any] = {}
+    form: dict[str, Any] = {}
     for word in map(str, given if isinstance(given, list) else [given]):
         if word == "${interpreter}":
             words.append(interpreter)
         elif word == "${program}":
             words.append(program)
         elif word == "${args_no_boolean_flags}":
-            how["booleans"] = "flag"
+            form["booleans"] = "flag"
         elif word in ("${args_json}", "${args_json_file}", "${args_no_hyphens}"):
-            how["settings"] = "stdin"
+            form["settings"] = "stdin"
             notes.append(f"In place of {word} the settings come as one line of JSON on stdin.")
         elif word not in ("${env}", "${args}", "/usr/bin/env"):
             words.append(word)
@@ -176,7 +176,7 @@ def _command(raw: Mapping[str, Any], metric: str, notes: list[str]) -> dict[str,
         f"Each line of JSON that the program prints is a result; in Python: "
         f'print(json.dumps({{"{metric}": ...}}), flush=True)'
     )
-    return {"command": words, **how}
+    return {"command": words, **form}
 
 
 def _early_termination(raw: Any, notes: list[str]) -> dict[str, Any] | None:

@@ -179,18 +179,18 @@ def _send_media(context: TrackerContext, k: int, runs: Mapping[str, StoredRun]) 
     files as the end of a sentence, or an empty text if there are none.
     """
     client, content, sent = open_client(context), Content(context), 0
-    there: dict[str, set[str]] = {}
+    present: dict[str, set[str]] = {}
     for event in (record.event for records in context.earlier_events(k) for record in records):
         if not isinstance(event, Reported | Closed) or not (files := [*content.media(event)]):
             continue
         if (run := runs.get(run_name(*content.run_of(event)))) is None:
             continue
-        if run.id not in there:
-            there[run.id] = {Path(one.path).name for one in client.list_artifacts(run.id, MEDIA)}
+        if run.id not in present:
+            present[run.id] = {Path(one.path).name for one in client.list_artifacts(run.id, MEDIA)}
         for file in files:
-            if file.name not in there[run.id]:
+            if file.name not in present[run.id]:
                 client.log_artifact(run.id, str(file), MEDIA)
-                there[run.id].add(file.name)
+                present[run.id].add(file.name)
                 sent += 1
     return f", and {sent} media file{'s' if sent > 1 else ''} that it had not taken" if sent else ""
 

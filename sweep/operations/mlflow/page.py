@@ -177,14 +177,14 @@ WHERE tags.key = '{PARENT}' AND tags.value = ? AND runs.lifecycle_stage = 'activ
 def _check_free(host: str, port: int) -> None:
     """Raise BadConfig if the server cannot bind to this address and port."""
     try:
-        family, kind, _, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         allowed = "an address of this machine, or 0.0.0.0 for all"
         raise BadConfig("--host", host, allowed, problem=f"'{host}': {error.strerror}") from error
     with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(at)
+            probe.bind(address)
         except OSError as error:
             problem = f"{port}: {error.strerror}"
             raise BadConfig("--port", port, "a free port", problem=problem) from error

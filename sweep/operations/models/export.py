@@ -112,14 +112,14 @@ def _export(
         if trainable.has_own_export():
             return _export_own(trainable, formats, draft)
         wanted = list(formats) or ["onnx"]
-        around = "mlflow" in wanted
+        as_mlflow_model = "mlflow" in wanted
         plain = dict.fromkeys("onnx" if name == "mlflow" else name for name in wanted)
         paths = trainable.export_model(list(plain), draft)
     except NotImplementedError as error:
         raise UsageError(f"export-model: {error}") from error
     except TrainableError as error:
         raise UsageError(f"export-model: the model was not exported: {error}") from error
-    if around:
+    if as_mlflow_model:
         register.save(draft / "model", Path(paths["onnx"]), described)
         paths["mlflow"] = str(draft / "model")
         if "onnx" not in wanted:

@@ -471,14 +471,14 @@ def _lack(
     Returns None before the first result with `time_attr`. Results without it, and those after the
     first one with the metric, change nothing. A metric of NaN counts as none.
     """
-    at = to_number(result.get(time_attr))
-    if at is None or (before and before.first_with is not None):
+    reached = to_number(result.get(time_attr))
+    if reached is None or (before and before.first_with is not None):
         return before
     if not is_known(to_number(result.get(metric))):
-        return Lack(at if before is None else max(at, before.last_without))
+        return Lack(reached if before is None else max(reached, before.last_without))
     return Lack(
         last_without=-math.inf if before is None else before.last_without,
-        first_with=at,
+        first_with=reached,
         iteration=result.get("training_iteration"),
         episode_len=to_number(result.get(EPISODE_LEN)),
     )

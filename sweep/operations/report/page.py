@@ -180,7 +180,7 @@ def _importance(data: Data) -> Section | None:
     shares = data["importance"]
     if shares is None:
         return None
-    how = (
+    scope = (
         "Compared is what trials gained over the same stretch of training, since a child begins "
         "with what its parent has learnt."
         if shares["gained"]
@@ -188,7 +188,7 @@ def _importance(data: Data) -> Section | None:
         "stopped early is not a bad value."
     )
     note = (
-        f"Shares of the differences between trials. {how} A pair is what two settings do beyond "
+        f"Shares of the differences between trials. {scope} A pair is what two settings do beyond "
         f"what each does alone. {_unexplained(shares)}"
     )
     body = [chart("importance")]

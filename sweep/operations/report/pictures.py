@@ -154,13 +154,15 @@ def _numbers(values: Sequence[float | None]) -> list[float]:
 
 def _importance(data: Data) -> "Figure | None":
     """Draw the importance of settings; None if it is unknown."""
-    its = data["importance"]
-    if its is None:
+    importance = data["importance"]
+    if importance is None:
         return None
-    causes = its["causes"]
-    names = [_text(" & ".join(names)) for names in its["names"]]
+    causes = importance["causes"]
+    names = [_text(" & ".join(names)) for names in importance["names"]]
     names += [cause["name"] for cause in causes]
-    shares = [100 * share for share in (*its["shares"], *(cause["share"] for cause in causes))]
+    shares = [
+        100 * share for share in (*importance["shares"], *(cause["share"] for cause in causes))
+    ]
     figure = _figure(8, 1 + 0.4 * len(names))
     axes = figure.subplots()
     colours = [_ACCENT] * (len(names) - len(causes)) + [_FADED] * len(causes)

@@ -123,16 +123,16 @@ def _delete_runs(folder: Folder) -> int:
 
     Raises StorageError if MLflow reported an error, or another user chose its server.
     """
-    where = sync.tracker_context(folder)
-    if not where.uri_is_own:
+    context = sync.tracker_context(folder)
+    if not context.uri_is_own:
         raise StorageError(
             "another user chose the MLflow server (in the file tracking-uri); accept it with "
             "`sweep sync`"
         )
-    if where.tracking_uri is None and not folder.mlflow.is_file():
+    if context.tracking_uri is None and not folder.mlflow.is_file():
         return 0
     try:
-        store = mlflow_store.find_store(where, only_read=False)
+        store = mlflow_store.find_store(context, only_read=False)
         if store is None:
             return 0
         with contextlib.closing(store), store.writing():

@@ -289,15 +289,15 @@ def _check_rows(
     query = f"SELECT trial, replica, iteration, k, metrics FROM {table} ORDER BY 1, 2, 3"  # noqa: S608 ours
     for trial, replica, iteration, k, metrics in database.execute(query):
         key, report = (trial, replica), replayed.reports.get(k)
-        where = f"{name_of(key)}, iteration {iteration}"
+        place = f"{name_of(key)}, iteration {iteration}"
         try:
             row = read_row(iteration, metrics)
         except DecodeError as error:
-            yield Damage("ledger", where, f"its result cannot be read ({error})")
+            yield Damage("ledger", place, f"its result cannot be read ({error})")
             continue
         present.setdefault(key, set()).add(row.iteration)
         if report is None or (report.trial, report.replica) != key:
-            yield Damage("results", where, "no slice of this trial reported it")
+            yield Damage("results", place, "no slice of this trial reported it")
 
 
 def _check_gaps(replayed: Replayed, present: Mapping[ReplicaKey, set[int]]) -> Iterator[Damage]:

@@ -398,27 +398,29 @@ class ClusterPool(pools.Pool):
         """
         if address in self._workers:
             return ""
-        about: dict[str, Any] = {"why": self._exposure(address)}
+        description: dict[str, Any] = {"why": self._exposure(address)}
         try:
-            if not about["why"]:
-                about = await self._describe(address, probe)
+            if not description["why"]:
+                description = await self._describe(address, probe)
         except Exception as error:  # noqa: BLE001 another installation may fail in any way
-            about["why"] = f"it did not report its versions ({type(error).__name__}: {error})"
+            description["why"] = f"it did not report its versions ({type(error).__name__}: {error})"
         if address in self._left or address in self._workers:
             return ""
-        said = about.get("why") or _differences(about["has"])
+        said = description.get("why") or _differences(description["has"])
         if said:
             said = f"worker {address} is not used: {said}"
             self.say(said)
             return said
         trust = signing.user_trust_if_possible()
-        if about["key"] != (ours := trust.name if trust else ""):
-            whose = "another one" if about["key"] else "none"
+        if description["key"] != (ours := trust.name if trust else ""):
+            whose = "another one" if description["key"] else "none"
             self.say(
                 f"worker {address} lacks your signing key {ours} (it has {whose}), so trials whose "
                 f"checkpoints may run code fail there; copy ~/.config/sweep/key to it"
             )
-        self._workers[address] = Worker(address, about["name"], ahead_s=about["ahead_s"])
+        self._workers[address] = Worker(
+            address, description["name"], ahead_s=description["ahead_s"]
+        )
         self._update_slots()
         async with self._changed:
             self._changed.notify_all()
@@ -681,16 +683,16 @@ def _outcome(result: object) -> SliceOutcome:
     return result
 
 
-def _differences(theirs: Mapping[str, str]) -> str:
+def _differences(worker_versions: Mapping[str, str]) -> str:
     """Return a text on how a worker's versions of libraries differ from those here; empty if equal.
 
-    `theirs` maps the name of a library to its version.
+    `worker_versions` is name of a library → its version there.
     """
     ours = pickled.libraries()
     found = [
-        f"{name} is {theirs.get(name)} there and {version} here"
+        f"{name} is {worker_versions.get(name)} there and {version} here"
         for name, version in ours.items()
-        if theirs.get(name) != version
+        if worker_versions.get(name) != version
     ]
     return f"{', '.join(found)}; install the same versions" if found else ""
 

@@ -272,14 +272,16 @@ class Population(schedulers.Scheduler):
         At most `free` trials are started or continued; those that have arrived come before new
         ones.
         """
-        there = [trial for trial in history.with_status(Status.PAUSED) if is_waiting(trial)][:free]
-        found = [(trial, self._newest(history, trial)) for trial in there]
+        waiting = [trial for trial in history.with_status(Status.PAUSED) if is_waiting(trial)][
+            :free
+        ]
+        found = [(trial, self._newest(history, trial)) for trial in waiting]
         losers = [
             (trial, generation)
             for trial, generation in found
             if trial in generation.replaced_members
         ]
-        fresh = self._start_members(history, free - len(there), self._next_level(0.0)).fresh
+        fresh = self._start_members(history, free - len(waiting), self._next_level(0.0)).fresh
         resume = [
             _resume(trial, generation, Goal(self._next_level(trial.time)))
             for trial, generation in found

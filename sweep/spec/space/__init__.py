@@ -133,14 +133,14 @@ class Space:
                 `forbid` leaves no point.
         """
         whole = source or Source()
-        below = whole.sub_source("space")
+        space_source = whole.sub_source("space")
         found, parameters = Gathering(), {}
-        for entry in groups.entries(raw, reader.WORDS, below):
+        for entry in groups.entries(raw, reader.WORDS, space_source):
             with found.collect():
-                parameters[entry.name] = reader.read(entry, below)
+                parameters[entry.name] = reader.read(entry, space_source)
         found.check()
-        space = cls(parameters, raw, below)
-        checks.check(space.parameters, below)
+        space = cls(parameters, raw, space_source)
+        checks.check(space.parameters, space_source)
         for corner in (0.0, 1.0):  # expressions must have values at the lowest and highest values
             space.resolve(partial(_value_at, corner))
         if replaces:

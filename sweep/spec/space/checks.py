@@ -67,9 +67,9 @@ def check_known(
 
     Of several values, each must be possible. Of an expression, only the names are checked.
     """
-    at = path if not isinstance(condition, OneOf | Compared) else (*path, condition.parent)
+    place = path if not isinstance(condition, OneOf | Compared) else (*path, condition.parent)
     for name in condition.names:
-        check_name(name, parameters, at, source)
+        check_name(name, parameters, place, source)
     match condition:
         case OneOf(parent, values):
             for value in values:
@@ -80,14 +80,14 @@ def check_known(
                     )
                     usable = parameters[parent].describe()
                     never = f"{parent} can never be {shorten(value)}, because it is {usable}"
-                    raise source.refuse(at, value, hint=hint, problem=never)
+                    raise source.refuse(place, value, hint=hint, problem=never)
         case Compared(parent, sign, bound) if not _can_compare(parameters[parent], condition):
             never = (
                 f"{parent} can never be {sign} {bound}, because it is "
                 f"{parameters[parent].describe()}"
             )
             hint = "change or remove this condition"
-            raise source.refuse(at, f"{sign} {bound}", hint=hint, problem=never)
+            raise source.refuse(place, f"{sign} {bound}", hint=hint, problem=never)
 
 
 def check_name(

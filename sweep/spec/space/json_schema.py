@@ -154,14 +154,14 @@ _OBJECT: Schema = {"type": "object"}
 
 def _of_kind(word: str) -> Schema:
     """Return the schema of a parameter with this keyword, such as ``uniform``."""
-    beside = {other: _companion(other) for other in COMPANIONS.get(word, ())}
+    companions = {other: _companion(other) for other in COMPANIONS.get(word, ())}
     schema: Schema = {
         "type": "object",
-        "properties": {word: _operand(word), **beside, "when": ref(WHEN)},
+        "properties": {word: _operand(word), **companions, "when": ref(WHEN)},
         "required": [word],
         "additionalProperties": False,
     }
-    if "weights" in beside:
+    if "weights" in companions:
         schema["not"] = {"required": ["weights", "probabilities"]}
     return schema
 

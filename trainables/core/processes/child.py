@@ -99,11 +99,11 @@ class ChildProcess:
 
         self._name = name
         self._patience = self._standstill = patience
-        self._pipe, theirs = connection.Pipe()
+        self._pipe, child_end = connection.Pipe()
         self._stack, their_stack = connection.Pipe(duplex=False)
         self._process: Any = child_context().Process(
             target=_serve,
-            args=(theirs, their_stack, os.getpid(), partial(server, *args), resources),
+            args=(child_end, their_stack, os.getpid(), partial(server, *args), resources),
             kwargs={"log": partial(_set_up_log, name, logs, is_shown()) if logs else None},
             name=name.replace(" ", "-"),
             daemon=True,
@@ -111,7 +111,7 @@ class ChildProcess:
         )
         self._process.start()
         kill_at_exit(self._process)
-        theirs.close()
+        child_end.close()
         their_stack.close()
         #: Process id of the child.
         self.pid = int(self._process.pid)

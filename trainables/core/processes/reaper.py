@@ -102,12 +102,12 @@ def kill_descendants(spared: set[int]) -> None:
     begun = time.monotonic()
     empty = 0
     while empty < 2:  # while processes end, the kernel's list may lack one that does not
-        below = children(os.getpid()) - spared
-        empty = 0 if below else empty + 1
+        living = children(os.getpid()) - spared
+        empty = 0 if living else empty + 1
         waited = time.monotonic() - begun
         if waited > LEAVE_S:
             return
-        doomed = list(below)
+        doomed = list(living)
         for pid in doomed:  # it grows meanwhile
             doomed += children(pid)
             if waited > TIDY_S or not is_tracker(pid):
@@ -115,7 +115,7 @@ def kill_descendants(spared: set[int]) -> None:
                     os.kill(pid, _SIGKILL)
                 except OSError:  # it is gone, or of another user
                     pass
-        if below and not sum(_reap(pid) for pid in below):
+        if living and not sum(_reap(pid) for pid in living):
             time.sleep(_POLL_S)
 
 

@@ -99,13 +99,13 @@ class _Reaper:
         """Return the socket for requests; starts the reaper if there is none, or if `restarts`."""
         with self._lock:
             if restarts or self._parent != os.getpid():
-                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                with theirs:
+                ours, reaper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with reaper_end:
                     os.posix_spawn(
                         sys.executable,
                         [sys.executable, "-I", "-S", str(_PROGRAM), str(os.getpid())],
                         os.environ,
-                        file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), _REQUESTS)],
+                        file_actions=[(os.POSIX_SPAWN_DUP2, reaper_end.fileno(), _REQUESTS)],
                         setpgroup=0,  # what ends our group does not end it
                         setsigmask=TERMINAL_SIGNALS,
                     )

@@ -45,15 +45,15 @@ class GymnaxEnv:
             hint = nearest(unknown, vars(usual)).removeprefix("; ")
             problem = f"{name} of gymnax has no parameter {shorten(unknown)}"
             raise ConfigError("env_config", unknown, hint=hint, problem=problem)
-        own = usual.replace(**params)
-        self.limit = int(getattr(own, _LIMIT, 0))
+        env_params = usual.replace(**params)
+        self.limit = int(getattr(env_params, _LIMIT, 0))
         separates = hasattr(self._env, "is_truncated")
-        self._params = own
-        self._endless = None if separates else own.replace(**{_LIMIT: _NO_LIMIT})
+        self._params = env_params
+        self._endless = None if separates else env_params.replace(**{_LIMIT: _NO_LIMIT})
         """Parameters without the time limit; None if gymnax itself keeps truncation apart."""
-        self._seen = self._env.observation_space(own)
+        self._seen = self._env.observation_space(env_params)
         self.observation_space = _observations(self._seen)
-        self.action_space = _actions(self._env.action_space(own))
+        self.action_space = _actions(self._env.action_space(env_params))
 
     def reset(self, key: Array) -> tuple[Array, Any]:
         """Return the first observation (D,) and gymnax's state of an episode, drawn with a key."""

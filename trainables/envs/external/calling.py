@@ -315,10 +315,10 @@ class ExternalEnv:
         with self._lock:
             episode = self._require_running(episode_id)
             for agent in [one for one in agents if one not in episode.policies]:
-                ((_, where, _),) = self._by_agent(episode_id, "a policy", {agent: None})
+                ((_, place, _),) = self._by_agent(episode_id, "a policy", {agent: None})
                 if self._mapper is None:
                     raise EpisodeError(
-                        f"{where}: there are no policies yet; try again when training has begun"
+                        f"{place}: there are no policies yet; try again when training has begun"
                     )
                 try:
                     episode.policies[agent] = self._mapper(agent, episode_id)
@@ -327,7 +327,7 @@ class ExternalEnv:
                         f"no policy could be chosen for it, because of {type(error).__name__}: "
                         f"{error}"
                     )
-                    raise EpisodeError(f"{where}: {why}") from error
+                    raise EpisodeError(f"{place}: {why}") from error
             return {agent: episode.policies[agent] for agent in agents}
 
     def is_running(self, episode_id: str) -> bool:
@@ -650,16 +650,16 @@ class ExternalEnv:
         Raises EpisodeError if the arguments of a call are not valid.
         """
         rewards = {}
-        for agent, where, value in self._by_agent(episode_id, "reward", reward):
+        for agent, place, value in self._by_agent(episode_id, "reward", reward):
             if not is_number(value):
                 raise EpisodeError(
-                    f"{where}: the reward {shorten(value)} is not a number that float32 can hold"
+                    f"{place}: the reward {shorten(value)} is not a number that float32 can hold"
                 )
             rewards[agent] = value
         infos = {}
-        for agent, where, value in self._by_agent(episode_id, "info", info) if info else ():
+        for agent, place, value in self._by_agent(episode_id, "info", info) if info else ():
             if not isinstance(value, Mapping):
-                raise EpisodeError(f"{where}: info {shorten(value)} is not a dict")
+                raise EpisodeError(f"{place}: info {shorten(value)} is not a dict")
             infos[agent] = value
         died = {agent: flag for agent, flag in (done or {}).items() if flag}
         if died and (ALL in died or not self.has_agents):

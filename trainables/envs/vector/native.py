@@ -279,17 +279,19 @@ class DisabledVectorEnv(NativeVectorEnv):
         if cut is not None:
             truncated = truncated | (cut & ~terminated)
         ended = terminated | truncated
-        which = ended.nonzero()[0]
+        env_indices = ended.nonzero()[0]
         now = observations, rewards, terminated, truncated
         each = _per_env(infos, self.count)
-        if not len(which):
+        if not len(env_indices):
             return Step(*now, observations, each, is_calm=not self._ends.is_set)
         # Copied: to begin the next episodes it may write into what it gave.
         final, rewards, terminated, truncated = map(np.array, now)
         rest = rewards, terminated, truncated
         if self.before_restart is not None:
             self.before_restart(Step(final, *rest, final, each))
-        return Step(self._restart_ended(ended, which, observations, final), *rest, final, each)
+        return Step(
+            self._restart_ended(ended, env_indices, observations, final), *rest, final, each
+        )
 
     def _restart_ended(
         self, has_ended: Flags, indices: NDArray[np.int64], observations: Array, final: Array

@@ -88,11 +88,11 @@ class FusedQLearner:
         names = [(name, f"{name.removesuffix('.weight')}.bias") for name in weights]
         self._shared = SharedVectors.of(policy, [name for pair in names for name in pair])
         self.adam = self._shared.flat
-        adam, own = self.adam, dict(target.named_parameters())
+        adam, target_parameters = self.adam, dict(target.named_parameters())
         self._layers, self._gradients = (
             [
                 (
-                    adam.span(vector, weight).reshape(tuple(own[weight].shape)),
+                    adam.span(vector, weight).reshape(tuple(target_parameters[weight].shape)),
                     adam.span(vector, bias)[:, None],
                 )
                 for weight, bias in names
@@ -100,7 +100,10 @@ class FusedQLearner:
             for vector in (adam.weights, adam.gradient)
         )
         self._target: Layers = [
-            (own[weight].detach().numpy(), own[bias].detach().numpy()[:, None])
+            (
+                target_parameters[weight].detach().numpy(),
+                target_parameters[bias].detach().numpy()[:, None],
+            )
             for weight, bias in names
         ]
         self._activation = policy.model.architecture.trunk.activation

@@ -78,14 +78,14 @@ class DeviceObservations:
             return self.send(observations)
         if not self._filled:
             self._kept.append(self._allocate(observations))
-        (host, there), row = self._kept[-1], self._filled
+        (host, kept), row = self._kept[-1], self._filled
         if host.shape[1:] != observations.shape or host.numpy().dtype != observations.dtype:
             self.clear()
             return self.send(observations)
         host[row] = torch.from_numpy(_writable(observations))
         self._filled += 1
-        there[row].copy_(host[row], non_blocking=True)
-        return there[row]
+        kept[row].copy_(host[row], non_blocking=True)
+        return kept[row]
 
     def send_all(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         """Send arrays by name to the device in one transfer; return them there."""

@@ -219,17 +219,17 @@ class Transitions:
         ranks[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         times = length - counts[lanes] + ranks
         fragment = self._empty_fragment(length, len(counts))
-        arrays, where = fragment.columns, (times, lanes)
+        arrays, cells = fragment.columns, (times, lanes)
         for name, column in blocks.items():
-            arrays[name][where] = column[indices]
-        arrays["rewards"][where] = clipped(np.array([row.reward for row in rows]), self._clip)
-        arrays["autoreset"][where] = False
+            arrays[name][cells] = column[indices]
+        arrays["rewards"][cells] = clipped(np.array([row.reward for row in rows]), self._clip)
+        arrays["autoreset"][cells] = False
         for name in ("terminated", "truncated", "valid"):
-            arrays[name][where] = [getattr(row, name) for row in rows]
+            arrays[name][cells] = [getattr(row, name) for row in rows]
         if self._scaler:
-            self._scale(self._scaler, fragment, _begin_flags(fragment, where, rows))
+            self._scale(self._scaler, fragment, _begin_flags(fragment, cells, rows))
         if self._requested:
-            self._write_requested(fragment, where, rows)
+            self._write_requested(fragment, cells, rows)
         cut = [i for i, row in enumerate(rows) if row.truncated]
         for name, values in self._values_after([rows[i] for i in cut]).items():
             arrays[f"final_{name}"][times[cut], lanes[cut]] = values
@@ -294,13 +294,13 @@ class Transitions:
         in the fragment before, which `_latest` keeps; the method replaces it by this fragment's
         last row.
         """
-        column, there = fragment[name], ~fragment.autoreset
+        column, has_row = fragment[name], ~fragment.autoreset
         latest = np.zeros_like(column[0])
         known = self._latest.get(name, latest[:0])
         latest[: len(known)] = known
         previous = np.concatenate([latest[None], column[:-1]])
-        lanes = np.flatnonzero(there.any(axis=0))
-        previous[there.argmax(axis=0)[lanes], lanes] = latest[lanes]
+        lanes = np.flatnonzero(has_row.any(axis=0))
+        previous[has_row.argmax(axis=0)[lanes], lanes] = latest[lanes]
         previous[begins] = 0
         latest[lanes] = column[-1, lanes]
         self._latest[name] = latest
@@ -385,7 +385,7 @@ class Transitions:
             self._scaler.returns = np.array(state["returns"])
         self._lanes = {(int(env), int(n)): i for i, (env, n) in enumerate(state["lanes"])}
         plain = zip(*(state["rows"][name].tolist() for name in PLAIN), strict=True)
-        beside = zip(state["after"], state["memory"], state["infos"], strict=True)
+        following = zip(state["after"], state["memory"], state["infos"], strict=True)
         self.rows = [
             Row(
                 **dict(zip(PLAIN, one, strict=True)),
@@ -393,7 +393,7 @@ class Transitions:
                 memory=None if memory is None else np.array(memory),
                 info=info,
             )
-            for one, (after, memory, info) in zip(plain, beside, strict=True)
+            for one, (after, memory, info) in zip(plain, following, strict=True)
         ]
         self._blocks = {n: [np.array(c)] for n, c in state["columns"].items()} if self.rows else {}
 

@@ -108,13 +108,13 @@ class EpisodesInFlight:
         self.count(rewards)
         if idle is not None:
             self.lengths[idle] -= 1
-        which = has_ended.nonzero()[0]
-        if not len(which):
+        env_indices = has_ended.nonzero()[0]
+        if not len(env_indices):
             return []
         every = self.lengths
-        totals, lengths = self.rewards[which].tolist(), every[which].tolist()
-        self.rewards[which], every[which] = 0.0, 0
-        self.counts[which] += 1
+        totals, lengths = self.rewards[env_indices].tolist(), every[env_indices].tolist()
+        self.rewards[env_indices], every[env_indices] = 0.0, 0
+        self.counts[env_indices] += 1
         done = list(map(RolloutMetrics, totals, lengths))
         if not faulty and not written:
             return done
@@ -122,7 +122,7 @@ class EpisodesInFlight:
             with_callback_data(
                 one, written.get(env_index) if written else None, env_index in faulty
             )
-            for one, env_index in zip(done, which.tolist(), strict=True)
+            for one, env_index in zip(done, env_indices.tolist(), strict=True)
         ]
 
     def drop(self, env_index: int) -> None:

@@ -55,13 +55,13 @@ def _check_item(name: str, item: Any) -> Any:
 
     Raises CallbackError if its name, kind or size is not allowed.
     """
-    where = f"media[{name!r}]"
+    place = f"media[{name!r}]"
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CallbackError(
-            f"{where}: this name is not allowed; expected at most 60 letters, digits, - and _"
+            f"{place}: this name is not allowed; expected at most 60 letters, digits, - and _"
         )
     if isinstance(item, Mapping):
-        return _table(where, item)
+        return _table(place, item)
     try:
         pictures = np.asarray(item)
     except ValueError:  # of several shapes
@@ -69,10 +69,10 @@ def _check_item(name: str, item: Any) -> Any:
     shown = pictures.dtype == np.uint8 and pictures.ndim in (3, 4) and pictures.shape[-1] == 3
     if not shown or not pictures.size:
         raise CallbackError(
-            f"{where}: {shorten(item)} is neither a picture (H, W, 3) of uint8, nor a list of such "
+            f"{place}: {shorten(item)} is neither a picture (H, W, 3) of uint8, nor a list of such "
             "pictures of one size, nor a table as a dict of columns"
         )
-    _require_small(where, pictures.nbytes)
+    _require_small(place, pictures.nbytes)
     return np.array(pictures)
 
 

@@ -652,7 +652,7 @@ class Sampler:
             idle: (N,) True where an environment made no step; None if every one made one.
             envs: indices of the environments that are written; None for all.
         """
-        where: Any = row if envs is None else (np.asarray(row)[envs], envs)
+        cells: Any = row if envs is None else (np.asarray(row)[envs], envs)
         ended = step.terminated | step.truncated
         if step.faults:
             ended[list(step.faults)] = True
@@ -669,7 +669,7 @@ class Sampler:
                 columns |= self._sequence_columns(rows, row, columns["rewards"], memory, idle)
         arrays = self._arrays_of(rows)
         for name, values in columns.items():
-            arrays[name][where] = values if envs is None else values[envs]
+            arrays[name][cells] = values if envs is None else values[envs]
         if step.infos or step.faults:
             self._exclude(rows, row, step)
         return ended

@@ -184,15 +184,15 @@ class Collector(Algorithm):
         self.parts = self.make_parts()
         self.gives_copies = self._gives_copies()
         sampling, observed = settings.sampling, self.filters["observation"]
-        between = self.spaces.connected(
+        connectors = self.spaces.connected(
             "player",
             observed,
             sampling.clip_actions,
             sampling.spreads_actions,
             exact=filters_.is_filtering(observed),
         )
-        self.recent: NDArray[Any] = np.zeros((0, *self.spaces.row_shape), between.row_dtype)
-        self.inference = InferencePolicy(self.policy.make_actor(), self.spaces, between)
+        self.recent: NDArray[Any] = np.zeros((0, *self.spaces.row_shape), connectors.row_dtype)
+        self.inference = InferencePolicy(self.policy.make_actor(), self.spaces, connectors)
         self.frames = self._make_frames(settings)
         if settings.restore is not None:
             try:
@@ -219,13 +219,13 @@ class Collector(Algorithm):
         from trainables.policies.acting.on_device import DeviceObservations
 
         logger.info("act_on: the policy acts on the GPU")
-        there = self.policy.in_torch()
+        policy = self.policy.in_torch()
         if not self._captures(settings):
-            return DeviceObservations(there.device)
+            return DeviceObservations(policy.device)
         from trainables.learners.graphs import Graphs
 
-        self.acting_graphs = Graphs(there, "acting")
-        return DeviceObservations(there.device, self.acting_graphs.run)
+        self.acting_graphs = Graphs(policy, "acting")
+        return DeviceObservations(policy.device, self.acting_graphs.run)
 
     def _captures(self, settings: TrainerConfig) -> bool:
         """Return whether steps are to be captured as CUDA graphs: with ``graphs`` and a GPU."""

@@ -104,8 +104,10 @@ def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
     use.
     """
     using = [run.values for run in exploration.runs if name in run.values]
-    without = [run.values for run in exploration.runs if run.is_whole and name not in run.values]
-    if not without:
+    runs_without = [
+        run.values for run in exploration.runs if run.is_whole and name not in run.values
+    ]
+    if not runs_without:
         return {}
     able = {
         key: [value for value in few if any(_is_equal(v.get(key), value) for v in using)]
@@ -116,7 +118,7 @@ def _condition(name: str, exploration: Exploration) -> dict[str, list[Any]]:
     for count in range(1, _MOST_PARENTS + 1):
         for keys in itertools.combinations(able, count):
             wanted = {key: able[key] for key in keys}
-            if not any(_holds(wanted, values) for values in without):
+            if not any(_holds(wanted, values) for values in runs_without):
                 return wanted
     return {}
 

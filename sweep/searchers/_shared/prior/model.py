@@ -130,11 +130,11 @@ def _basis(points: Array) -> Array:
     return found.reshape(rows, columns * KNOTS)
 
 
-def _kernel(one: Array, other: Array) -> Array:
-    """Return the similarity (m, n), 0 to 1, of points `one` (m, d) to points `other` (n, d).
+def _kernel(points: Array, other: Array) -> Array:
+    """Return the similarity (m, n), 0 to 1, of `points` (m, d) to points `other` (n, d).
 
     It is a Gaussian kernel of their distance.
     """
-    squares = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * one @ other.T
+    squares = (points**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * points @ other.T
     kernel: Array = np.exp(np.maximum(squares, 0.0) / (-2.0 * LENGTH**2))
     return kernel

@@ -269,9 +269,9 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
     It needs exactly `spec.steps` steps, or at least so many with whole episodes, several agents and
     environments that call. Raises WorkerError if it is not a sample, or does not fit.
     """
-    where = f"rollout worker {spec.index} returned garbage instead of a sample"
+    subject = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):
-        raise WorkerError(f"{where}: a {type(sample).__name__}")
+        raise WorkerError(f"{subject}: a {type(sample).__name__}")
     if isinstance(sample, MultiAgentBatch) and isinstance(spec, AgentsSpec):
         return agents_worker.checked(sample, spec)
     steps = sum(fragment.valid.size for fragment in sample.fragments)
@@ -282,7 +282,7 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
     if steps < spec.steps or (steps > spec.steps and not complete):
         least = "at least " if complete else ""
         raise WorkerError(
-            f"{where}: {len(sample.fragments)} fragments with {steps} steps, expected "
+            f"{subject}: {len(sample.fragments)} fragments with {steps} steps, expected "
             f"{least}{spec.steps}"
         )
     fixed = spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker
@@ -293,5 +293,5 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
         columns = {name: column.shape[:2] for name, column in fragment.columns.items()}
         wrong = {name: shape for name, shape in columns.items() if shape != expected}
         if wrong:
-            raise WorkerError(f"{where}: shapes {wrong}, expected {expected}")
+            raise WorkerError(f"{subject}: shapes {wrong}, expected {expected}")
     return sample
