@@ -306,8 +306,9 @@ class Expectations(Summary):
     def chances(self) -> dict[int, float]:
         """Return trial → probability that its settings are the best, for the first in `order`.
 
-        These are the first `CANDIDATES` trials, and the probabilities add up to 1. Returns an empty
-        dict with fewer than `FEWEST` trials or without randomness.
+        These are the first `CANDIDATES` trials, and the probabilities add up to 1. Settings that
+        reach the ceiling of scores are equally good, so they share the probability that one of them
+        is the best. Returns an empty dict with fewer than `FEWEST` trials or without randomness.
         """
         import numpy as np
         from scipy import special
@@ -317,16 +318,20 @@ class Expectations(Summary):
             return {}
         numbers = fit.order[:CANDIDATES]
         rows = [fit.rows[number] for number in numbers]
-        value, error = fit.estimates.value[rows] / 16, fit.estimates.error[rows] / 16
+        value, error = fit.estimates.unlimited[rows] / 16, fit.estimates.error[rows] / 16
         scale = max(float(np.abs(value).max()), float(error.max()), _TINY)
         value, error = value / scale, np.maximum(error / scale, _NARROW)
+        ceiling = fit.estimates.ceiling / 16 / scale
         low, high = float((value - 5 * error).min()), float((value + 5 * error).max())
         near = np.linspace(-5, 5, GRID)
         # they would fall between the points of the common grid
         narrow = error < (high - low) / GRID * 10
         parts = [v + e * near for v, e in zip(value[narrow], error[narrow], strict=True)]
         grid = np.unique(np.concatenate([np.linspace(low, high, GRID), *parts]))
-        below = special.ndtr((grid[:, None] - value) / error)
+        below = special.ndtr((np.append(grid[grid < ceiling], ceiling)[:, None] - value) / error)
+        # Above the ceiling, ranks are drawn uniformly, so that settings there are equally good.
+        above = np.linspace(0, 1, GRID)[1:, None]
+        below = np.concatenate([below, below[-1] + above * (1 - below[-1])])
         logs = np.log(np.maximum(below, _TINY))
         others = np.exp(logs.sum(axis=1, keepdims=True) - logs)
         found = (np.diff(below, axis=0) * (others[1:] + others[:-1])).sum(axis=0)

@@ -89,6 +89,10 @@ class Estimates:
     1."""
     evaluations: float
     """Share of the variance between trainings that is between evaluations, 0 to 1."""
+    unlimited: Floats
+    """Expected score without regard to a ceiling; equal to `value` if there is no ceiling."""
+    ceiling: float
+    """Highest score that settings are expected to reach; infinity if none is known."""
 
     def times(self, exponent: int) -> "Estimates":
         """Return the estimates for scores that are multiplied by 2 ** `exponent`."""
@@ -99,6 +103,8 @@ class Estimates:
                 error=np.ldexp(self.error, exponent),
                 noise=np.ldexp(self.noise, 2 * exponent),
                 deviation=float(np.ldexp(self.deviation, exponent)),
+                unlimited=np.ldexp(self.unlimited, exponent),
+                ceiling=float(np.ldexp(self.ceiling, exponent)),
             )
 
 
@@ -136,8 +142,10 @@ def estimate(scores: Scores, unseen: float, is_random: bool = True) -> Estimates
     value, spread = _transfer_to_end(levels, share, shrunk.value, spread, last)
     whole = float(levels.variance[-1])
     error = np.sqrt(spread + whole * UNSEEN * unseen)
-    limited = _limit(value, error, plain)
-    return Estimates(limited, error, noise, float(np.sqrt(whole)), share, evaluations)
+    ceiling = _ceiling(plain)
+    limited = _limit(value, error, ceiling)
+    deviation = float(np.sqrt(whole))
+    return Estimates(limited, error, noise, deviation, share, evaluations, value, ceiling)
 
 
 def _without_luck(scores: Scores, unseen: float) -> Estimates:
@@ -151,27 +159,32 @@ def _without_luck(scores: Scores, unseen: float) -> Estimates:
     value, spread = _transfer_to_end(levels, 0.0, last_scores, nothing, scores.last_levels)
     whole = float(levels.variance[-1])
     error = np.sqrt(spread + whole * UNSEEN * unseen)
-    return Estimates(value, error, nothing, math.sqrt(whole), 0.0, 0.0)
+    return Estimates(value, error, nothing, math.sqrt(whole), 0.0, 0.0, value, math.inf)
 
 
-def _limit(value: Floats, error: Floats, scores: Scores) -> Floats:
-    """Return the expectations with the part above the ceiling of scores cut off.
+def _ceiling(scores: Scores) -> float:
+    """Return the best score if it is a ceiling, or infinity.
+
+    It is a ceiling if at least `TIES` trials have exactly this score and at least one does not. If
+    all scores are equal, they may be the least possible ones.
+    """
+    best: Floats = np.nan_to_num(scores.level_scores, nan=-np.inf).max(axis=1)
+    ceiling = float(best.max())
+    is_shared = int((best == ceiling).sum()) >= TIES
+    return ceiling if is_shared and float(np.nanmin(scores.level_scores)) < ceiling else math.inf
+
+
+def _limit(value: Floats, error: Floats, ceiling: float) -> Floats:
+    """Return the expectations with the part above the ceiling cut off.
 
     Each expectation becomes the mean of min(x, ceiling) for x ~ Normal(value, error).
 
     Args:
         value: expectations without a ceiling, (trials,).
         error: standard errors of these, (trials,).
-        scores: scores of all trials. The best score is a ceiling if at least `TIES` trials have
-            exactly this score and at least one does not. If all scores are equal, they may be the
-            least possible ones.
-
-    Returns:
-        Expectations, (trials,); `value` if there is no ceiling.
+        ceiling: highest score; infinity if none is known.
     """
-    best: Floats = np.nan_to_num(scores.level_scores, nan=-np.inf).max(axis=1)
-    ceiling = float(best.max())
-    if int((best == ceiling).sum()) < TIES or float(np.nanmin(scores.level_scores)) == ceiling:
+    if math.isinf(ceiling):
         return value
     scale = np.maximum(error, _TINY)
     room = np.clip((ceiling - value) / scale, -FARTHEST, FARTHEST)

@@ -211,6 +211,24 @@ def test_chances_add_up_and_the_surer_of_two_equals_has_no_more_of_them() -> Non
     assert chances[first] == max(chances.values())
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_settings_at_a_ceiling_share_the_probability_to_be_the_best(mode: Mode) -> None:
+    """Six seeds at the ceiling make it more probable than one; a wide error wins nothing there."""
+    stream, sign = np.random.default_rng(4), 1.0 if mode == "max" else -1.0
+    scores = [[500.0] * 6] * 3 + [[500.0]] * 3
+    scores += [[float(one)] for one in stream.uniform(100.0, 400.0, 20)]
+    wanted = objective(mode)
+    trials = [
+        trial(n, {math.inf: [sign * one for one in its]}, wanted) for n, its in enumerate(scores)
+    ]
+    chances = history(trials).expectations.chances()
+    assert math.fsum(chances.values()) == pytest.approx(1.0)
+    first, sure, single = chances[0], chances[1], chances[3]
+    assert first == pytest.approx(sure)
+    assert first > 1.2 * single
+    assert single > 5 * max(chances[n] for n in range(6, 26))
+
+
 def test_more_seeds_tell_apart_what_they_can() -> None:
     near, far = Expected(100.0, 10.0, 200.0, 1), Expected(20.0, 10.0, 200.0, 1)
     assert near.seeds_to_tell_from(far) == 0
