@@ -109,7 +109,7 @@ class Oracle:
         self._timesteps = self.spec.budget.timesteps
         self._new: set[str] = set()
         """Digests of checkpoints that were not yet loaded."""
-        self._rungs = Rungs(self.scheduler)
+        self._rungs = Rungs(self.scheduler, self.mirror)
         self._compared: dict[int, int] = {}
         """Trial → its newest event at its last comparison."""
 

@@ -1,7 +1,9 @@
 """Conditions of ASHA: each promoted trial was among the best of its rung, or best at the end.
 
 With seeds on the rungs, a rung is a level and a number of seeds, by whose mean trials are compared.
-For every scheduler: a further seed is trained up to the level that its trial has reached.
+With ``seeds: auto``, each trial with further seeds once had the best expected score at the top, and
+there are at most half as many further seeds as trials at the top. For every scheduler: a further
+seed is trained up to the level that its trial has reached.
 
 A trial that is trained to the top at the end was the best resting one when no trial was on its way
 to a lower rung and no trial was still to be created.
@@ -31,10 +33,18 @@ Step = tuple[float, int | None]
 class Rungs:
     """Trials that were once among the best of each rung; only ASHA has rungs here."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, history: History) -> None:
         self._steps: list[Step] = []
+        self._tests_best = False
+        self._best: set[int] = set()
+        """Trials that once had the best expected score at the top."""
+        self._most_at_top = 0
+        """Maximum number of trials at the top so far."""
         if isinstance(scheduler, asha.Scheduler) and scheduler.pauses:
+            self._tests_best = scheduler.tests_best(history)
             self._steps = [(step.level, step.seeds) for step in scheduler.steps]
+            if self._tests_best:
+                self._steps = [(level, 1) for level in scheduler.levels]
             self._steps = self._steps or [(level, None) for level in scheduler.levels]
             self._factor = scheduler.eta
             self._finish_best = scheduler.finish_best
@@ -60,8 +70,34 @@ class Rungs:
             waiting = (t for t in history.trials if t.goal.until == level < following)
             passed = (t.number for t in waiting if t.reached(following))  # in one iteration
             self._first[level, seeds].update(passed)
+        if self._tests_best:
+            self._rank_expected(history.for_scheduler())
         if self._steps and not history.uncreated_trials:
             self._finished.update(self._at_the_end(history.for_scheduler()))
+
+    def _rank_expected(self, history: History) -> None:
+        """Add the trials at the top that have the best expected score now; equals all count."""
+        top = self._steps[-1][0]
+        there = [
+            trial
+            for trial in history.trials
+            if (first := _with_seeds(trial, 1)) is not None and _is_compared(first, top)
+        ]
+        self._most_at_top = max(self._most_at_top, len(there))
+        rests = (Status.PAUSED, Status.COMPLETED)
+        able = [
+            trial
+            for trial in there
+            if trial.replicas[0].status in rests
+            and not (trial.hold or any(replica.ended_early for replica in trial.replicas))
+        ]
+        expected = {trial.number: history.expected(trial) for trial in able}
+        ranked = [number for number, found in expected.items() if found is not None]
+        sign, feasible = history.objective.sign, {t.number for t in able if t.feasible}
+        ranked = [number for number in ranked if number in feasible] or ranked
+        values = {number: sign * found.value for number in ranked if (found := expected[number])}
+        best = max(values.values(), default=0.0)
+        self._best.update(number for number, value in values.items() if value == best)
 
     def check_joined(self, history: History, event: Opened) -> None:
         """Require that a seed that joins its trial later is trained up to the trial's level."""
@@ -95,11 +131,18 @@ class Rungs:
         yield from (trial.number for trial in ranked[: self._finish_best])
 
     def check(self, history: History) -> None:
-        """Require that each trial promoted from a rung was once among its best."""
+        """Require that each trial promoted from a rung, or tested, was once among its best."""
         if any(trial.clone_of is not None for trial in history.trials):
             return
+        if self._tests_best:
+            further = {t.number: len(t.replicas) - 1 for t in history.trials if t.replicas[1:]}
+            require(further.keys() <= self._best, f"{sorted(further)} were tested")
+            require(sum(further.values()) <= self._most_at_top // 2, f"{further} are further seeds")
         for (level, seeds), first in self._first.items():
-            on = {t.number for t in history.trials if t.slices and _is_beyond(t, level, seeds)}
+            promoted = history.trials
+            if self._tests_best:  # a tested trial need not have been promoted to the top
+                promoted = [replace(trial, replicas=trial.replicas[:1]) for trial in promoted]
+            on = {t.number for t in promoted if t.slices and _is_beyond(t, level, seeds)}
             may = first | self._finished
             require(
                 on <= may, f"{sorted(on - may)} were promoted from rung {level:g}, seeds {seeds}"

@@ -14,6 +14,7 @@ import numpy as np
 from benchmarks.search.game import Array, Game
 from sweep.history.posterior.scores import Scores
 from sweep.history.posterior.shrinkage import estimate
+from sweep.schedulers._shared.seeding import AUTO_SEEDS
 
 ETA = 3
 """One in so many trials is promoted at each step."""
@@ -62,7 +63,12 @@ def rungs(game: Game) -> list[int]:
 
 
 def search(
-    game: Game, settings: int, steps: Steps, stream: np.random.Generator, share: float = 1.0
+    game: Game,
+    settings: int,
+    steps: Steps,
+    stream: np.random.Generator,
+    share: float = 1.0,
+    tests_best: bool = False,
 ) -> Search:
     """Return a search on a game; scores are divided so that none is much above 1.
 
@@ -72,6 +78,8 @@ def search(
         stream: source of the settings, and of the split of their seeds.
         share: share of the game's settings from which they are drawn, the best ones, as if a prior
             had excluded the others.
+        tests_best: True if the trial with the best expected score is then tested under further
+            seeds, as with ``seeds: auto``.
     """
     half, levels = game.seeds // 2, sorted({step.result for step in steps})
     pool = np.argsort(-game.worth)[: max(ETA, round(share * len(game.rows)))]
@@ -94,9 +102,7 @@ def search(
         paired[alive, column] = scores[:, :arrived].mean(1)
         paired_curves[alive, column] = so_far[:, :arrived].mean(1)
         seeds[alive, column], last[alive], before = count, column, step
-        up = scores - scores.mean(1, keepdims=True)
-        along = so_far - so_far.mean(1, keepdims=True)
-        sums[:, alive] = (up * up).sum(1), (up * along).sum(1), (along * along).sum(1)
+        sums[:, alive] = _products(scores, so_far)
         best = np.argsort(-at[alive, column], kind="stable")
         alive = alive[best[: len(alive) // ETA]]
         if not len(alive):
@@ -106,12 +112,51 @@ def search(
         judges.std(axis=1, ddof=1) / math.sqrt(judges.shape[1]) if game.seeds > 3 else 0 * at[:, 0]
     )
     lengths = np.broadcast_to(np.array(levels, float), at.shape)
-    squares, products, curve_squares = sums
     measured = Scores(
-        at, paired, seeds, last, squares, np.zeros(settings), curve, paired_curves, products,
-        curve_squares, lengths,
+        at, paired, seeds, last, sums[0], np.zeros(settings), curve, paired_curves, sums[1],
+        sums[2], lengths,
     )  # fmt: skip
+    if tests_best:
+        _test_best(measured, sums, curves, means)
     return Search(measured, judges.mean(1), error)
+
+
+def _test_best(measured: Scores, sums: Array, curves: Array, means: Array) -> None:
+    """Test the trial with the best expected score at the top under further seeds, again and again.
+
+    As many further seeds are used as half of the trials at the top. The arrays change.
+
+    Args:
+        measured: scores of the search.
+        sums: sums of products of its last scores, (3, settings).
+        curves: results of all seeds that the search may use, (settings, seeds, points).
+        means: weighted means of the curves up to each point, like `curves`.
+    """
+    top = np.flatnonzero(measured.last_levels == measured.level_scores.shape[1] - 1)
+    left = len(top) // 2
+    while len(top):
+        best = int(top[estimate(measured, 0.0).value[top].argmax()])
+        have, most = int(measured.seeds[best, -1]), curves.shape[1]
+        count = next((min(n, most) for n in AUTO_SEEDS if n > have), have)
+        left -= count - have
+        if count == have or left < 0:
+            break
+        scores, so_far = curves[best, :count, -1], means[best, :count, -1]
+        measured.level_scores[best, -1] = scores.mean()
+        measured.curves[best, -1] = so_far.mean()
+        measured.seeds[best, -1] = count
+        sums[:, best] = _products(scores, so_far)
+
+
+def _products(scores: Array, curves: Array) -> tuple[Array, Array, Array]:
+    """Return sums over the seeds, the last axis, of products of deviations from the mean.
+
+    They are those of the scores with themselves, with the curves' means, and of these with
+    themselves.
+    """
+    up = scores - scores.mean(-1, keepdims=True)
+    along = curves - curves.mean(-1, keepdims=True)
+    return (up * up).sum(-1), (up * along).sum(-1), (along * along).sum(-1)
 
 
 def pick(game: Game, ended: Search) -> Outcome:
@@ -132,19 +177,22 @@ def mean(outcomes: Sequence[Outcome]) -> Outcome:
     return Outcome(*(math.fsum(column) / len(outcomes) for column in zip(*outcomes, strict=True)))
 
 
-def cost(game: Game, settings: int, steps: Steps) -> int:
-    """Return the results that a search with so many settings computes."""
-    before, total = Step(0, 1), 0
+def cost(game: Game, settings: int, steps: Steps, tests_best: bool = False) -> int:
+    """Return the results that a search with so many settings computes.
+
+    With `tests_best` it is the most that a search may compute.
+    """
+    before, total, arrived = Step(0, 1), 0, settings
     for step in steps:
         now = Step(step.result, min(step.seeds, game.seeds // 2))
         total += settings * (now.result * now.seeds - before.result * before.seeds)
-        before, settings = now, settings // ETA
-    return total
+        before, arrived, settings = now, settings, settings // ETA
+    return total + tests_best * (arrived // 2) * before.result
 
 
-def affordable(game: Game, trainings: float, steps: Steps) -> int:
+def affordable(game: Game, trainings: float, steps: Steps, tests_best: bool = False) -> int:
     """Return the most settings (1 or more) that so many full trainings are enough for."""
     settings = 1
-    while cost(game, settings + 1, steps) <= trainings * game.points:
+    while cost(game, settings + 1, steps, tests_best) <= trainings * game.points:
         settings += 1
     return settings

@@ -53,13 +53,10 @@ class Game:
     """Environment steps of each sweep."""
     final: int
     """Environment steps of the pick's final training with each seed."""
-    has_target: bool = True
-    """False if trials do not end at a return, though those of the shipped space do."""
 
 
 GAMES: Mapping[str, Game] = {
     "CartPole, ppo": Game("cartpole_ppo", 850_000, 45_000),
-    "CartPole, ppo, no target": Game("cartpole_ppo", 850_000, 45_000, has_target=False),
     "Acrobot, ppo": Game("acrobot_ppo", 3_000_000, 300_000),
     "Pendulum, ppo": Game("pendulum_ppo", 2_000_000, 100_000),
     "LunarLander, ppo": Game("lunarlander_ppo", 3_000_000, 300_000),
@@ -113,7 +110,6 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         seeds=seeds,
         searcher={"name": "tpe", **searcher},
         budget={"timesteps": game.budget},
-        **_without_target(game),
         trackers=[],
         progress=False,
     )
@@ -148,16 +144,6 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         "steps": steps,
         "returns": final_returns(tested),
     }
-
-
-def _without_target(game: Game) -> dict[str, Any]:
-    """Return the stopping criteria of a game without a target; empty if the space's own hold."""
-    if game.has_target:
-        return {}
-    from sweep.spec import find, load
-
-    stop = load(find(game.space)).stop
-    return {"stop": {key: value for key, value in stop.items() if key != METRIC}}
 
 
 def final_returns(trained: "sweep.Sweep") -> list[float]:
@@ -239,7 +225,6 @@ def main(words: Sequence[str] | None = None) -> None:
             shipped.space,
             round(shipped.budget * options.share),
             round(shipped.final * options.share),
-            shipped.has_target,
         )
         line = play(match, game, options.fresh, options.out, options.jobs)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,10 +32,13 @@ def _one_seed(rungs: Sequence[int], *further: Step) -> Steps:
     return [*(Step(rung, 1) for rung in rungs), *further]
 
 
+#: Plan with which the best trial at the last rung is tested under further seeds.
+AUTO = "auto"
 #: Text of `seeds` → plan. The last two rungs of a game with 32 results are 27 and 32.
 PLANS: Mapping[str, Plan] = {
     "1": _one_seed,
-    "auto": lambda rungs: _one_seed(rungs, Step(rungs[-1], 3), Step(rungs[-1], 6)),
+    AUTO: _one_seed,
+    "{top: 3, then 6}": lambda rungs: _one_seed(rungs, Step(rungs[-1], 3), Step(rungs[-1], 6)),
     "{top: 3}": lambda rungs: _one_seed(rungs, Step(rungs[-1], 3)),
     "{last: 2, top: 4}": lambda rungs: _one_seed(
         rungs[:-1], Step(rungs[-2], 2), Step(rungs[-1], 2), Step(rungs[-1], 4)
@@ -46,13 +49,17 @@ PLANS: Mapping[str, Plan] = {
 }
 
 
-def outcomes(game: Game, plan: Plan, budget: float, plays: int, share: float) -> list[list[float]]:
-    """Return regret and 1 if the claim is within two standard errors, else 0, of each play."""
-    steps = plan(halving.rungs(game))
-    settings = halving.affordable(game, budget, steps)
+def outcomes(game: Game, plan: str, budget: float, plays: int, share: float) -> list[list[float]]:
+    """Return regret and 1 if the claim is within two standard errors, else 0, of each play.
+
+    `plan` is the text of one of `PLANS`.
+    """
+    steps, tests_best = PLANS[plan](halving.rungs(game)), plan == AUTO
+    settings = halving.affordable(game, budget, steps, tests_best)
     found = []
     for play in range(plays):
-        ended = halving.search(game, settings, steps, np.random.default_rng(play), share)
+        stream = np.random.default_rng(play)
+        ended = halving.search(game, settings, steps, stream, share, tests_best)
         outcome = halving.pick(game, ended)
         found.append([outcome.regret, outcome.within_two])
     return found
@@ -69,11 +76,11 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
     games = [game for path in options.tables for game in tables.load(path)]
     sys.stdout.write(f"{'seeds':20}" + "".join(f"{budget:>20}" for budget in BUDGETS) + "\n")
-    for name, plan in PLANS.items():
+    for name in PLANS:
         sys.stdout.write(f"{name:20}")
         for budget in BUDGETS:
             plays = np.array(
-                [outcomes(game, plan, budget, options.plays, options.share) for game in games]
+                [outcomes(game, name, budget, options.plays, options.share) for game in games]
             )  # (games, plays, 2)
             regrets = plays[:, :, 0].mean(0)
             error = regrets.std(ddof=1) / np.sqrt(len(regrets)) if len(regrets) > 1 else np.nan

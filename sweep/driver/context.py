@@ -21,7 +21,7 @@ from sweep.slices.messages import SliceSpec
 from sweep.slices.retention import Retention
 from sweep.slices.stopping import Criteria
 from sweep.slices.store import SweepStore
-from sweep.spec import SweepSpec
+from sweep.spec import Stop, SweepSpec
 from trainables.checkpoint import signing
 
 #: Maximum number of earlier trials whose `Trainable.remembers` is sent with a slice.
@@ -82,7 +82,7 @@ class DriverContext:
         kept = sorted(replica.checkpoints.values(), key=lambda saved: -saved.iteration)
         birth, limits, trust = replica.birth, spec.limits, signing.user_trust_if_possible()
         timed = [] if limits.trial_s is None else replica.curve
-        script = self.script_file
+        script, stop = self.script_file, criteria_of(replica, spec.stop)
         return SliceSpec(
             sweep_id=self.ledger.sweep_id,
             term=self.history.term,
@@ -98,7 +98,7 @@ class DriverContext:
             iteration=replica.iteration,
             goal=opened.goal,
             time_attr=self.history.objective.time_attr,
-            stop=Criteria.from_spec(spec.stop),
+            stop=stop,
             metric=spec.metric,
             doubtful_names=tuple(self.unsure_names),
             objectives=tuple(self.spec.objectives),
@@ -113,7 +113,7 @@ class DriverContext:
             trial_s=limits.trial_s,
             log_bytes=limits.trial_log,
             spent=tuple((point.iteration, point.seconds) for point in timed),
-            watched=past_values(Criteria.from_spec(spec.stop), replica, spec.metric, self.ledger),
+            watched=past_values(stop, replica, spec.metric, self.ledger),
             metric_deadline=self._stop_without_metric_at(replica, opened.goal),
             diverging=tuple(
                 replica.divergence_at([replica.iteration, *(saved.iteration for saved in kept)])
@@ -137,6 +137,20 @@ class DriverContext:
             return None
         levels = (goal.until, *self.scheduler.levels)
         return min((at for at in levels if at >= goal.until and at > replica.time), default=None)
+
+
+def criteria_of(replica: Replica, stop: Stop) -> Criteria:
+    """Return the stopping criteria of a replica, given those of the spec.
+
+    A seed that was added later tests its trial, so it trains past a target of an objective: a
+    target ends a training at its luckiest moment.
+    """
+    criteria = Criteria.from_spec(stop)
+    if replica.joined_at is None:
+        return criteria
+    objective = replica.objective
+    modes: dict[str, str] = {objective.metric: objective.mode, **dict(objective.objectives)}
+    return criteria.without_targets(modes)
 
 
 def past_values(

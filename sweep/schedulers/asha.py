@@ -114,6 +114,8 @@ class Scheduler(PerTrialStopping):
             raise BadConfig("seeds", plan, hint=hint, problem=problem)
         seeds = seeding.added(context.seeds, self.levels, self.time_attr)
         self.steps = tuple(seeding.ladder(seeds, self.levels)) if seeds else ()
+        self._single_seed_steps = _single_seed_steps(self.levels) if seeds else ()
+        self._is_auto = context.seeds == AUTO
         self.default_seeds = AUTO if self.pauses and len(self.levels) > 1 else 1
         if context.seeds == AUTO:
             self.remark = self._remark_on_seeds(seeds)
@@ -132,7 +134,8 @@ class Scheduler(PerTrialStopping):
         """
         if not self.pauses:
             return super().plan(history, free)
-        promoted = list(itertools.islice(self._promotions(history), free))
+        decided = itertools.chain(self._tests(history), self._promotions(history))
+        promoted = list(itertools.islice(decided, free))
         fresh = min(free - len(promoted), history.uncreated_trials)
         goal = self._goal(self.grace)
         why = f"no trial could be promoted, so a new one trains to rung {goal.until:g}"
@@ -149,7 +152,7 @@ class Scheduler(PerTrialStopping):
         """
         if not self.levels:
             return None
-        trials, steps = history.trials, self.steps or _single_seed_steps(self.levels)
+        trials, steps = history.trials, self._steps_of(history) or _single_seed_steps(self.levels)
         to_come = sum(not t.reached(self.levels[0]) and t.status not in FINISHED for t in trials)
         finals = [float(sum(t.reached(self.levels[0]) for t in trials) + to_come)]
         finals[0] += max(0, history.uncreated_trials - len(history.waiting_clones))
@@ -167,6 +170,9 @@ class Scheduler(PerTrialStopping):
         climbing = estimate_remaining_training(
             self.levels, trials, [at_levels[level] for level in self.levels]
         )
+        if self.tests_best(history):
+            tests = seeding.remaining_test_training(self.levels[-1], finals[top], trials)
+            return climbing + tests
         return climbing + seeding.remaining_seed_training(steps, finals, trials)
 
     def _is_comparable(self, trial: Trial, step: Step) -> bool:
@@ -218,17 +224,29 @@ class Scheduler(PerTrialStopping):
 
     # ---- promotion --------------------------------------------------------------------------
 
-    @property
-    def _seeds(self) -> int:
-        """Number of seeds of a trial at the top rung."""
-        return self.steps[-1].seeds if self.steps else 1
+    def _tests(self, history: History) -> Iterator[AddSeed]:
+        """Yield the decisions that test the best trial at the top rung, with ``seeds: auto``."""
+        if self.tests_best(history):
+            yield from seeding.seeds_of_best(history, self._goal(self.levels[-1]))
+
+    def tests_best(self, history: History) -> bool:
+        """Return whether further seeds are for the trial with the best expected score.
+
+        That is so with ``seeds: auto``, unless there are several objectives: trials then climb
+        `steps` in seeds, too.
+        """
+        return self._is_auto and not history.objective.objectives
+
+    def _steps_of(self, history: History) -> tuple[Step, ...]:
+        """Return the steps to which trials are promoted; empty if the rungs alone decide."""
+        return self._single_seed_steps if self.tests_best(history) else self.steps
 
     def _promotions(self, history: History) -> Iterator[Resume | AddSeed]:
         """Yield all promotions that are possible now: highest step first, in it best trial first.
 
         One to a step with more seeds is an AddSeed for each of them.
         """
-        steps = self.steps or _single_seed_steps(self._rungs(history))
+        steps = self._steps_of(history) or _single_seed_steps(self._rungs(history))
         for step, following in reversed([*itertools.pairwise(steps)]):
             ranking, waiting = self._step(history, step, following)
             promoted = self.promotion_count(len(ranking))
@@ -254,7 +272,7 @@ class Scheduler(PerTrialStopping):
 
         The latter wait for a promotion to the step `following`, and are best first.
         """
-        single = self._seeds == 1
+        single = not self.steps
         waiting = (
             _waiting(step.level, following.level)
             if single
@@ -320,13 +338,11 @@ class Scheduler(PerTrialStopping):
         )
 
     def _remark_on_seeds(self, seeds: seeding.Added) -> str:
-        """Return the sentence for users about the rungs at which trials get further seeds."""
-        rungs = ", ".join(
-            f"{', then '.join(map(str, counts))} at rung {level:g}"
-            for level, counts in seeds.items()
-        )
+        """Return the sentence for users about the rung at which trials get further seeds."""
+        ((level, counts),) = seeds.items()
         return (
-            f"seeds: auto, so the best trials get further seeds: {rungs} (seeds: 1 turns this off)"
+            f"seeds: auto, so the best trial at rung {level:g} is tested under up to {counts[-1]} "
+            "seeds (seeds: 1 turns this off)"
         )
 
     # ---- stopping ---------------------------------------------------------------------------

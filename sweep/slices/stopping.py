@@ -52,6 +52,16 @@ class Criteria:
         plateau = None if stop.plateau is None else Plateau(**stop.plateau.model_dump())
         return cls(dict(stop), stop.at_most, plateau, stop.consecutive)
 
+    def without_targets(self, modes: Mapping[str, str]) -> "Criteria":
+        """Return the criteria without those that a good value of an objective meets.
+
+        `modes` maps each objective to ``max`` or ``min``.
+        """
+        at_least = {key: v for key, v in self.at_least.items() if modes.get(key) != "max"}
+        at_most = {key: v for key, v in self.at_most.items() if modes.get(key) != "min"}
+        left = {key: n for key, n in self.consecutive.items() if key in {*at_least, *at_most}}
+        return Criteria(at_least, at_most, self.plateau, left)
+
     @property
     def watched(self) -> frozenset[str]:
         """Names of the results whose past values decide, too: of the plateau and `consecutive`."""

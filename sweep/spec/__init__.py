@@ -228,10 +228,11 @@ class SweepSpec(Settings):
     seeds: SeedsField | None = Field(
         None,
         description="Number of seeds under which each setting is trained. With asha, hyperband "
-        "and bohb it can also be auto, which adds seeds to the best trials at the top rung (3 "
-        "seeds, then 6 for the best of these), or a plan, rung → seeds, such as {15000: 3, 45000: "
-        "6}. null: 1, except for trainers with asha: they use auto unless the scheduler's type is "
-        "stopping, there is only one rung, or aggregate is worst or lower_bound.",
+        "and bohb it can also be auto, which tests the best trials at the top rung under up to 6 "
+        "seeds, or a plan, rung → seeds, such as {15000: 3, 45000: 6}. Seeds that are added later "
+        "are not ended by a target of the metric in stop. null: 1, except for trainers with asha: "
+        "they use auto unless the scheduler's type is stopping, there is only one rung, or "
+        "aggregate is worst or lower_bound.",
     )
     aggregate: AggregateField = Field(
         Aggregate(),

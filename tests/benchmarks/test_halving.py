@@ -7,6 +7,7 @@ from benchmarks.search import halving, seed_plans
 from benchmarks.search import smoothing as command
 from benchmarks.search.game import Game, Parameter
 from sweep.history.posterior import smoothing
+from sweep.history.posterior.shrinkage import estimate
 
 
 def game(noise: float) -> Game:
@@ -40,7 +41,7 @@ def test_a_search_promotes_a_third_and_gives_seeds_at_the_top() -> None:
 
 def test_a_budget_is_used_up_by_as_many_settings_as_it_is_enough_for() -> None:
     toy = game(0.5)  # 20 results, and 4 seeds for a search
-    steps = seed_plans.PLANS["auto"]([1, 3, 9, 20])
+    steps = seed_plans.PLANS["{top: 3, then 6}"]([1, 3, 9, 20])
     # 27 + 9 x 2 + 3 x 6 + 1 x 11 results; two further seeds need three trials at the top.
     assert halving.cost(toy, 27, steps) == 74
     assert halving.cost(toy, 81, steps) == 3 * 74 + 2 * 20
@@ -52,7 +53,7 @@ def test_a_budget_is_used_up_by_as_many_settings_as_it_is_enough_for() -> None:
 
 def test_further_seeds_do_not_count_as_having_come_from_the_level_below() -> None:
     toy = game(0.5)
-    steps = seed_plans.PLANS["auto"](halving.rungs(toy))
+    steps = seed_plans.PLANS["{top: 3, then 6}"](halving.rungs(toy))
     ended = halving.search(toy, 81, steps, np.random.default_rng(0))
     several = ended.scores.seeds[:, -1] > 1
     assert several.sum() == 1
@@ -60,6 +61,26 @@ def test_further_seeds_do_not_count_as_having_come_from_the_level_below() -> Non
     assert top[0] != top[1]
     alone = (ended.scores.last_levels == len(halving.rungs(toy)) - 1) & ~several
     assert (ended.scores.level_scores[alone, -1] == ended.scores.paired_scores[alone, -1]).all()
+
+
+def test_the_best_trial_at_the_top_is_tested_under_at_most_half_as_many_seeds() -> None:
+    toy = game(0.5)
+    steps = seed_plans.PLANS["auto"](halving.rungs(toy))
+    assert halving.cost(toy, 216, steps, tests_best=True) == halving.cost(toy, 216, steps) + 4 * 20
+    for play in range(5):
+        plain, tested = (
+            halving.search(toy, 216, steps, np.random.default_rng(play), tests_best=tests_best)
+            for tests_best in (False, True)
+        )
+        top = tested.scores.last_levels == len(halving.rungs(toy)) - 1
+        further = tested.scores.seeds[:, -1] - 1
+        assert top.sum() == 8
+        assert 0 < further.sum() <= 4
+        assert not further[~top].any()
+        best = estimate(plain.scores, 0.0).value[top].argmax()
+        assert further[top][best] in (2, 3)
+        first = plain.scores.level_scores, tested.scores.level_scores
+        assert (first[0][further == 0] == first[1][further == 0])[:, 0].all()
 
 
 def test_the_command_prints_regret_and_honesty_of_each_plan(

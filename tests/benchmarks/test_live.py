@@ -54,9 +54,3 @@ def test_a_sweep_is_played_once_and_its_pick_trained_anew(
     live.main(words)
     assert " of 1:" not in capsys.readouterr().err
     assert log.read(live.LINES) == [played]
-
-
-def test_trials_end_at_the_target_of_the_space_unless_the_game_has_none() -> None:
-    shipped, without = live.GAMES["CartPole, ppo"], live.GAMES["CartPole, ppo, no target"]
-    assert live._without_target(shipped) == {}
-    assert live._without_target(without) == {"stop": {"timesteps_total": 100_000}}

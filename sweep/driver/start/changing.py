@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sweep.core.errors import BadConfig, UnknownName, UsageError
-from sweep.driver.context import past_values
+from sweep.driver.context import criteria_of, past_values
 from sweep.driver.start.creation import samples
 from sweep.driver.start.creation.resolving import Resolved
 from sweep.history.events import Moved, Status, StopChanged
@@ -160,8 +160,8 @@ def continuing_moves(
     A replica stays ended if it has no checkpoint to continue from, ended for another reason, a user
     holds its trial, or a seed of its trial failed or was pruned.
     """
-    before, after = Criteria.from_spec(old.stop), Criteria.from_spec(new.stop)
     for replica in history.replicas(Status.COMPLETED):
+        before, after = criteria_of(replica, old.stop), criteria_of(replica, new.stop)
         was, now = (_streaks(ledger, replica, criteria, old.metric) for criteria in (before, after))
         ended = _met_end(replica, was, replica.goal.top)
         if not ended or _met_end(replica, now, change.top) or not replica.checkpoints:

@@ -8,6 +8,10 @@ several times, and luck under one seed does not make one of them the best.
 
 A trial that has met a stopping criterion counts at every level with its last score, since it would
 not get further.
+
+``seeds: auto`` with ``asha`` tests the best trial instead (`seeds_of_best`): at the top rung, the
+trial with the best expected score gets further seeds, a few at a time. If they let it down, another
+trial has the best expected score, and is tested next.
 """
 
 import math
@@ -30,9 +34,11 @@ from sweep.schedulers._shared.front_rungs import FrontRung, values_at_level
 from sweep.schedulers._shared.rungs import Described, Listed, Rung
 from sweep.spec.sections import AUTO, Seeds, written_seeds
 
-#: Numbers of seeds at the top rung for ``auto``, after the first seed. Further seeds below the top
-#: cost more than they tell: a setting is better judged by one longer training.
+#: Numbers of seeds of a trial at the top rung for ``auto``, after the first seed. Further seeds at
+#: lower rungs cost more than they tell: a setting is better judged by one longer training.
 AUTO_SEEDS = (3, 6)
+#: Number of trials in the evidence of a test of the best one.
+_SHOWN = 5
 #: Rung → numbers of seeds that the best trials there get, one number after another.
 Added = Mapping[float, tuple[int, ...]]
 
@@ -123,6 +129,19 @@ def remaining_seed_training(
         if replica.joined_at is not None
     )
     return max(0.0, whole - math.fsum(done))
+
+
+def remaining_test_training(level: float, arriving: float, trials: Sequence[Trial]) -> float:
+    """Return about how much training the tests of the best trials at the top rung still need.
+
+    `level` is the top rung, in whose unit the result is, and `arriving` is the number of trials
+    that reach it. About as many further seeds are expected as one trial gets, unless fewer trials
+    arrive; none are left once a trial has them all.
+    """
+    further = [one for trial in trials for one in trial.replicas if one.joined_at is not None]
+    is_done = any(len(trial.replicas) >= AUTO_SEEDS[-1] for trial in trials)
+    expected = len(further) if is_done else max(len(further), min(arriving // 2, AUTO_SEEDS[-1]))
+    return max(0.0, expected * level - math.fsum(min(one.time, level) for one in further))
 
 
 @cache
@@ -250,6 +269,82 @@ def more_seeds(
     """Yield the decisions, with reason and evidence, that give a trial `seeds` seeds in all."""
     for index in range(len(trial.replicas), seeds):
         yield AddSeed(trial.number, index, goal, reason, compared)
+
+
+def seeds_of_best(history: History, goal: Goal) -> Iterator[AddSeed]:
+    """Yield the decisions that train the best trial at the top rung under further seeds.
+
+    It is the trial with the best expected score under a new seed; of equals, the one whose curve
+    rose early and stayed high. It gets the next number of `AUTO_SEEDS` once all further seeds of
+    the sweep have been trained. In total, there are at most half as many further seeds as trials
+    that have reached the top rung. `goal` is that of the further seeds, at the top rung.
+    """
+    level = goal.until or 0.0
+    arrived = [history.trials[entry[-1]] for entry in history.order(step_key(Step(level, 1)))]
+    able = [trial for trial in arrived if gets_more(trial, Step(level, 1))]
+    begun = [t for t in able if _is_incomplete(t) and len(t.replicas) < _next_count(t)]
+    best = next(iter(begun), None)
+    if best is None:
+        if any(replica.is_catching_up for trial in able for replica in trial.replicas):
+            return
+        given = sum(len(trial.replicas) - 1 for trial in arrived)
+        best = _best_expected(history, able, level)
+        if best is None or given + _next_count(best) - len(best.replicas) > len(arrived) // 2:
+            return
+    why, compared = _why_tested(history, best, able, level)
+    yield from more_seeds(best, _next_count(best), goal, why, compared)
+
+
+def _next_count(trial: Trial) -> int:
+    """Return the number of `AUTO_SEEDS` that a trial gets next, or its present number of seeds."""
+    have = len(trial.replicas)
+    return next((count for count in AUTO_SEEDS if count > have), have)
+
+
+def _is_incomplete(trial: Trial) -> bool:
+    """Return whether a trial has got only some of the seeds that were decided for it together."""
+    return len(trial.replicas) not in (1, *AUTO_SEEDS)
+
+
+def _best_expected(history: History, trials: Sequence[Trial], level: float) -> Trial | None:
+    """Return the best trial by its expected score; of equals, the one with the best curve.
+
+    `level` is the value of `time_attr` up to which their curves count. Returns None if no trial has
+    a score.
+    """
+    ranked = history.ranked(trials)
+    first = _standing(history, ranked[0]) if ranked else None
+    equals = [trial for trial in ranked if _standing(history, trial) == first]
+    return min(equals, key=lambda trial: (_curve_cost(trial, level), trial.number), default=None)
+
+
+def _standing(history: History, trial: Trial) -> tuple[bool, float | None]:
+    """Return what decides a trial's rank: whether it is feasible, and its expected score."""
+    expected = history.expected(trial)
+    return trial.feasible, None if expected is None else expected.value
+
+
+def _why_tested(
+    history: History, tested: Trial, trials: Sequence[Trial], level: float
+) -> tuple[str, Evidence]:
+    """Return the reason for testing one of `trials` at a level, and the evidence.
+
+    Another one may be before it if some of the seeds decided together are done, and may even have
+    left it without a score.
+    """
+    ranked = history.ranked(trials)
+    standings = [_standing(history, trial) for trial in (*ranked, tested)]
+    place = 1 + standings.index(standings[-1])
+    shown = [tested, *(trial for trial in ranked if trial is not tested)][:_SHOWN]
+    values = [_standing(history, trial)[1] for trial in shown]
+    seeds = [sum(not one.is_catching_up for one in trial.replicas) for trial in shown]
+    expected = "unknown" if values[0] is None else f"{values[0]:.6g}"
+    why = (
+        f"tested under {_next_count(tested)} seeds: its expected score on a new seed, {expected}, "
+        f"is place {place} of {len(trials)} at rung {level:g}"
+    )
+    numbers = [trial.number for trial in shown]
+    return why, {"rung": level, "trials": numbers, "expected": values, "seeds": seeds}
 
 
 def plan_of(

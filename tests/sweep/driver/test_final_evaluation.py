@@ -66,6 +66,17 @@ def test_the_best_are_trained_to_the_top_under_seeds_that_no_decision_has_seen(
         assert (swept.path / "trials" / f"{trial.number}.test2").is_dir()
 
 
+def test_test_seeds_train_past_a_target_and_end_where_training_ends(tmp_path: Path) -> None:
+    """A target ends a training at its luckiest moment, which a test must not repeat."""
+    folder = sweeps.make(tmp_path, stop={"training_iteration": 9, "loss": {"<=": 1e9}})
+    sweeps.run(folder)
+    assert evaluate_finally(folder) == "finished"
+    past = sweeps.history(folder)
+    assert {trial.iteration for trial in past.trials} == {1}
+    tests = [test.iteration for trial in past.trials for test in trial.test_replicas]
+    assert tests == [9] * 6
+
+
 def test_test_seeds_are_never_seeds_of_the_search() -> None:
     seeds = {seed_of(7, trial, index) for trial in range(5) for index in range(50)}
     tests = {seed_of(7, t, FIRST_TEST + index) for t in range(5) for index in range(50)}

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,7 @@ from sweep import spec as specs
 from sweep.core.errors import BadConfig
 from sweep.driver.start.creation import resolving
 from sweep.driver.tracking import sync
-from sweep.history.events import Goal, Status
+from sweep.history.events import Goal, Status, UserHold
 from sweep.history.trial import Trial
 from sweep.operations.upkeep.verify import verify
 from sweep.schedulers import SchedulerContext, asha
@@ -182,6 +183,117 @@ def test_in_brackets_too_the_better_curve_of_equal_scores_gets_the_seeds() -> No
     hyperband = {"name": "hyperband", "grace_period": 3, "reduction_factor": 3}
     course = simulate({**CLIMB, "trials": 3, "scheduler": hyperband, "seeds": {3: 3}}, curve)
     assert seeds(course) == [1, 3, 1]
+
+
+AUTO = {**CLIMB, "trials": 40, "seeds": "auto"}
+AT_THE_TOP = {**AUTO, "scheduler": {"name": "asha", "max_t": 9, "grace_period": 9}}
+
+
+def added(course: SimulationResult) -> dict[int, int]:
+    """Return the trials with further seeds → their numbers of seeds."""
+    return {one.number: len(one.replicas) for one in course.history.trials if one.replicas[1:]}
+
+
+def test_auto_tests_the_trial_with_the_best_expected_score_at_the_top() -> None:
+    """Two seeds for the first four trials at the top, with the numbers that decided."""
+    top = [trial(n, Status.COMPLETED, [1.0] * 8 + [float(n % 3)]) for n in range(4)]
+    poor = [trial(n, PAUSED, [0.0, 0.0, 0.0]) for n in range(4, 12)]
+    past = history([*top, *poor], wanted=12)
+    plan = scheduler("auto").plan(past, free=4)
+    assert past.best is past.trials[2]
+    assert [(one.trial, one.index, one.goal) for one in plan.seeds] == [
+        (2, 1, Goal(9, top=9)),
+        (2, 2, Goal(9, top=9)),
+    ]
+    (reason,) = {one.reason for one in plan.seeds}
+    why = (
+        r"tested under 3 seeds: its expected score on a new seed, [\d.]+, is place 1 of 4 at rung 9"
+    )
+    assert re.fullmatch(why, reason)
+    assert plan.seeds[0].evidence["trials"] == [2, 1, 0, 3]
+    assert plan.seeds[0].evidence["seeds"] == [1, 1, 1, 1]
+    few = [*top[:3], trial(3, PAUSED, [1.0, 1.0, 1.0]), *poor]
+    assert scheduler("auto").plan(history(few, wanted=12), free=4).seeds == ()
+
+
+def test_of_trials_that_are_expected_to_score_the_same_the_better_curve_is_tested() -> None:
+    curves = [[1.0, 2.0], [1.0, 9.0], [9.0, 1.0], [1.0, 1.0]]
+    ended = [trial(n, Status.COMPLETED, [*curve, 9.0]) for n, curve in enumerate(curves)]
+    others = [trial(n, PAUSED, [n % 5 / 5] * 9) for n in range(4, 16)]
+    past = history([*ended, *others], wanted=16)
+    assert len({past.expected(one) for one in ended}) == 1
+    more = scheduler("auto").plan(past, free=1).seeds
+    assert [one.trial for one in more] == [1]
+
+
+def lucky(at: CurvePoint) -> dict[str, Any]:
+    """Later trials score more under their first seed; those before trial 8 owe it to this seed."""
+    is_good = at.trial >= 8 or at.seed_index == 0
+    score = 10.0 + at.trial / 100 if is_good else 0.0
+    return {"score": score if at.iteration == 9 else at.trial / 1e4, "timesteps_this_iter": 1}
+
+
+def test_a_trial_let_down_by_its_seeds_is_no_longer_tested_but_the_next_one_is() -> None:
+    course = simulate(AT_THE_TOP, lucky)
+    counts = added(course)
+    assert max(counts.values()) == 6
+    assert [number for number in counts if number < 8]
+    pick = course.history.best
+    assert pick is not None
+    assert (pick.number >= 8, len(pick.replicas)) == (True, 6)
+    top = sum(one.status is Status.COMPLETED for one in course.history.trials)
+    assert sum(counts.values()) - len(counts) <= top // 2
+
+
+def test_a_test_begun_in_few_slots_is_finished_before_another_begins() -> None:
+    counts = added(simulate(AT_THE_TOP, lucky, slots=1))
+    assert min(counts) < 8
+    assert set(counts.values()) == {3, 6}
+
+
+def test_a_test_goes_on_where_a_seed_has_left_its_trial_without_a_score() -> None:
+    def silent(at: CurvePoint) -> dict[str, Any]:
+        has_score = at.seed_index != 1
+        return {**({"score": at.trial / 10} if has_score else {}), "timesteps_this_iter": 1}
+
+    course = simulate(AT_THE_TOP, silent, slots=1)
+    assert 3 in added(course).values()
+    pick = course.history.best
+    assert pick is not None
+    assert len(pick.replicas) == 1
+
+
+def test_tests_leave_out_trials_that_a_user_holds_and_seeds_that_fail_end_their_trial() -> None:
+    top = [trial(n, Status.COMPLETED, [1.0] * 8 + [float(n)]) for n in range(4)]
+    top[3].replicas[0].hold = UserHold.PAUSE
+    assert [one.trial for one in scheduler("auto").plan(history(top, wanted=4), free=1).seeds] == [
+        2
+    ]
+
+    def fails(at: CurvePoint) -> dict[str, Any]:
+        if at.seed_index == 1:
+            raise ValueError("always")
+        return noisy(at)
+
+    course = simulate(AUTO, fails, slots=2)
+    pick = course.history.best
+    assert pick is not None
+    assert pick.status is Status.COMPLETED
+
+
+def test_a_further_seed_trains_past_the_target_that_ended_its_trial() -> None:
+    """A first score of 5 is luck: other seeds have it, too, and end at 1."""
+
+    def falls(at: CurvePoint) -> dict[str, Any]:
+        return {"score": 5.0 if at.iteration == 2 else 1.0, "timesteps_this_iter": 1}
+
+    stop = {"training_iteration": 9, "score": 5.0}
+    course = simulate({**CLIMB, "stop": stop, "seeds": {9: 3}}, falls, slots=2)
+    several = [one for one in course.history.trials if len(one.replicas) == 3]
+    assert several
+    for one in several:
+        assert [replica.iteration for replica in one.replicas] == [2, 9, 9]
+        assert one.score == pytest.approx((5.0 + 1.0 + 1.0) / 3)
 
 
 def test_few_trials_get_further_seeds_and_the_pick_is_one_of_them() -> None:

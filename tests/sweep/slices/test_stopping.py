@@ -269,6 +269,16 @@ stop: {stop}
     assert message in str(error.value)
 
 
+def test_criteria_without_targets_keep_those_that_a_good_value_does_not_meet() -> None:
+    """A score of 5 is good; one of -9, a low loss and the number of iterations are other ends."""
+    at_least, at_most = {"training_iteration": 9.0, "score": 5.0}, {"score": -9.0, "loss": 0.1}
+    criteria = Criteria(at_least, at_most, None, {"score": 3, "loss": 2})
+    left = criteria.without_targets({"score": "max"})
+    assert left == Criteria({"training_iteration": 9.0}, at_most, None, {"score": 3, "loss": 2})
+    left = criteria.without_targets({"score": "max", "loss": "min"})
+    assert left == Criteria({"training_iteration": 9.0}, {"score": -9.0}, None, {"score": 3})
+
+
 def test_the_criteria_survive_being_written_down() -> None:
     text = """name: demo
 trials: 1
