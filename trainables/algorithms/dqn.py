@@ -462,13 +462,8 @@ class DQN(Trainer):
         super().load_checkpoint(checkpoint)
         self.replay.set_timesteps(self.progress.timesteps)
 
-    def load_trained(self, key: str, path: str, name: str) -> None:
-        """Load weights and filter of a trained policy from `path`, also into the target network.
-
-        `key` is the setting that names the path, `name` the policy's name there. Raises
-        ConfigError if there is no such policy, or it does not fit; nothing is changed then.
-        """
-        super().load_trained(key, path, name)
+    def after_loading_weights(self) -> None:
+        """Copy the loaded weights to the target network, too."""
         self.target.update_targets(1.0)
 
     def update_target(self) -> None:

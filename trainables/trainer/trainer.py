@@ -251,7 +251,7 @@ class Trainer(TrainingLoop):
         for pid, one in weights.items():
             self.member(pid).require_weights(one, pid)
         for pid, one in weights.items():
-            self.member(pid).policy.load_weights(one)
+            self.member(pid).load_weights_here(one, pid)
         self.broadcast()
 
     def compute_gradients(

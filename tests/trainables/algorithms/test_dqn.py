@@ -302,6 +302,32 @@ def test_a_soft_target_follows_after_every_update() -> None:
     trainer.stop()
 
 
+@pytest.mark.parametrize("learner", ["fused", "torch"])
+@pytest.mark.parametrize("way", ["weights", "weights of the policy", "state", "file"])
+def test_the_target_is_that_of_loaded_weights(way: str, learner: str, tmp_path: Path) -> None:
+    """Else what is learnt next would be pulled towards values of the weights before them."""
+    teacher, trainer = make({"learner": learner}), make({"learner": learner})
+    teacher.train()
+    before = trainer.target.network.weights()
+    mine, its = trainer.get_policy(), teacher.get_policy()
+    assert mine is not None
+    assert its is not None
+    if way == "weights":
+        trainer.set_weights(teacher.get_weights())
+    elif way == "weights of the policy":
+        mine.set_weights(its.get_weights())
+    elif way == "state":
+        mine.set_state(its.get_state())
+    else:
+        trainer.import_policy_weights(teacher.export_policy_checkpoint(str(tmp_path)))
+    loaded, target = teacher.policy.weights(), trainer.target.network.weights()
+    for name, weight in loaded.items():
+        np.testing.assert_array_equal(target[name], weight)
+    assert any((before[name] != weight).any() for name, weight in loaded.items())
+    teacher.stop()
+    trainer.stop()
+
+
 # ---- acting -------------------------------------------------------------------------------------
 
 

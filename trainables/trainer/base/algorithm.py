@@ -107,6 +107,13 @@ class Algorithm(Trainable):
         """
         return {}
 
+    def after_loading_weights(self) -> None:
+        """Let parts that follow the policy's weights, such as a target network, take them over.
+
+        It is called after other weights than those of a checkpoint were loaded into the policy. By
+        default there are no such parts.
+        """
+
     def training_step(self) -> dict[str, float]:
         """Make one round of sampling and learning, and return the learner's statistics by name.
 

@@ -299,6 +299,7 @@ class Collector(Algorithm):
         spreads = self.settings.sampling.spreads_actions if is_scaled else None
         given = self.policy, self.filters["observation"], key, path, name
         policy_files.load_trained(*given, spreads)
+        self.after_loading_weights()
 
     def load_weights_here(self, weights: Weights, policy_id: str) -> None:
         """Load the weights of this trainer's policy, in this process only.
@@ -311,6 +312,7 @@ class Collector(Algorithm):
         """
         self.require_weights(weights, policy_id)
         self.policy.load_weights(weights)
+        self.after_loading_weights()
 
     def require_weights(self, weights: Weights, policy_id: str) -> None:
         """Raise ConfigError unless these could be the weights of this trainer's policy.

@@ -163,6 +163,7 @@ class Policy:
         ):
             raise ValueError("its policy used other filters of observations or rewards")
         self._trainer.policy.set_state(state)
+        self._trainer.after_loading_weights()
         if "filters" in state:
             filters_.set_state(self._trainer.filters, state["filters"])
 
