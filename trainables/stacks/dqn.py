@@ -1,12 +1,12 @@
 """DQN that trains as a lane of a compiled program, with its replay on the same device."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from trainables.algorithms.dqn import DQN, Config
-from trainables.envs.exactness.measuring import Inspection
+from trainables.errors import ConfigError
 from trainables.learners.replay import ReplayBuffer
 from trainables.learners.schedules import learning_rate
 from trainables.stacks.dqn_program import STATS, Lane, Rates, Settings, Shape
@@ -14,24 +14,9 @@ from trainables.stacks.lanes import Tree, as_arrays
 from trainables.stacks.n_step import NO_STEP, Step, Transition, no_steps
 from trainables.stacks.replay import Replay, packed, unpacked, width
 from trainables.stacks.stack import Stack
-from trainables.stacks.trainer import (
-    LaneTrainer,
-    check_lane,
-    in_lanes,
-    or_infinite,
-)
+from trainables.stacks.trainer import LaneTrainer, in_lanes, or_infinite
 from trainables.trainer.base.algorithm import Stateful
-from trainables.trainer.config import TrainerConfig
 
-#: Keys that a lane of DQN reads, in addition to those of every lane.
-_READ = frozenset(
-    {
-        *("double_q", "n_step", "tau", "buffer_size", "learning_starts", "replay_batch_size"),
-        *("updates_per_step", "target_network_update_freq"),
-    }
-)
-#: Keys of ``model`` that the program reads.
-_READ_OF_MODEL = frozenset({"hidden", "activation"})
 #: Longest transition, in steps, of the usual program; longer ones need another program.
 _USUAL_STEPS = 8
 #: Places of the smallest replay; larger ones have 4, 16, … times as many.
@@ -115,28 +100,19 @@ class LaneReplay(ReplayBuffer):
 class LaneDQN(LaneTrainer, DQN):
     """DQN whose training runs in a compiled program, together with other trials of equal shape."""
 
-    @classmethod
-    def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that DQN, or its compiled program, does not support.
+    reads = frozenset(
+        {
+            *("double_q", "n_step", "tau", "buffer_size", "learning_starts", "replay_batch_size"),
+            *("updates_per_step", "target_network_update_freq"),
+        }
+    )
+    reads_of_model = frozenset({"hidden", "activation"})
 
-        Those of the program are found all at once and raised together as ConfigErrors.
-        """
-        super().validate_config(settings)
-        if not isinstance(settings, Config):
-            return
-        more = []
+    @classmethod
+    def find_misfits(cls, settings: Config) -> Iterator[ConfigError]:
+        """Yield an error for another exploration than ε-greedy."""
         if (kind := settings.exploration_config.type) != "EpsilonGreedy":
-            more.append(in_lanes("exploration_config.type", kind, "EpsilonGreedy"))
-        check_lane(settings, _READ, _READ_OF_MODEL, settings.learner, more)
-
-    @classmethod
-    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return setting → value for settings that may be ``auto``, as `DQN.choose` does.
-
-        ``native_vector_env`` is False, since the program has environments of its own. Raises
-        ConfigError if a setting does not work with the environment of `inspection`.
-        """
-        return {**super().choose(settings, inspection), "native_vector_env": False}
+            yield in_lanes("exploration_config.type", kind, "EpsilonGreedy")
 
     def make_parts(self) -> dict[str, Stateful]:
         """Return the parts that checkpoints contain: ``replay``, ``target``, perhaps ``n_step``.
@@ -167,11 +143,6 @@ class LaneDQN(LaneTrainer, DQN):
             places=replay_places(settings.replay.buffer_size),
             waiting=max(_USUAL_STEPS, settings.n_step) - 1,
         )
-
-    @property
-    def shape(self) -> Shape:
-        """What is compiled into the trainer's program; trainers with equal shapes share it."""
-        return self.shape_of(self.settings)
 
     def lane_settings(self) -> Settings:
         """Return the settings that the program takes as arrays, which may differ between trials."""

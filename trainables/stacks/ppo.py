@@ -1,7 +1,7 @@
 """PPO that trains as a lane of a compiled program."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,59 +9,43 @@ import numpy as np
 from trainables.algorithms.ppo import PPO, STATS, Config
 from trainables.envs.exactness.measuring import Inspection
 from trainables.envs.make import EnvSpaces
+from trainables.errors import ConfigError
 from trainables.learners.schedules import learning_rate
 from trainables.stacks.filtering import DiscountedReturns, as_counted, as_filter_state
 from trainables.stacks.lanes import Tree, as_arrays
 from trainables.stacks.networks import pad, unpad
 from trainables.stacks.ppo_program import Lane, Rates, Settings, Shape
-from trainables.stacks.trainer import (
-    Array,
-    LaneTrainer,
-    check_lane,
-    in_lanes,
-    or_infinite,
-)
+from trainables.stacks.trainer import Array, LaneTrainer, in_lanes, or_infinite
 from trainables.trainer.config import TrainerConfig
-
-#: Keys that a lane of PPO reads, in addition to those of every lane.
-_READ = frozenset(
-    {
-        *("lambda_", "vf_loss_coeff", "entropy_coeff", "entropy_coeff_schedule"),
-        *("normalize_advantages", "clip_param", "clip_param_schedule", "vf_clip_param"),
-        *("num_sgd_iter", "sgd_minibatch_size", "target_kl", "normalize_rewards"),
-    }
-)
-#: Keys of ``model`` that the program reads.
-_READ_OF_MODEL = frozenset({"hidden", "activation", "log_std_init"})
 
 
 class LanePPO(LaneTrainer, PPO):
     """PPO whose training runs in a compiled program, together with other trials of equal shape."""
 
-    @classmethod
-    def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that PPO, or its compiled program, does not support.
+    reads = frozenset(
+        {
+            *("lambda_", "vf_loss_coeff", "entropy_coeff", "entropy_coeff_schedule"),
+            *("normalize_advantages", "clip_param", "clip_param_schedule", "vf_clip_param"),
+            *("num_sgd_iter", "sgd_minibatch_size", "target_kl", "normalize_rewards"),
+        }
+    )
+    reads_of_model = frozenset({"hidden", "activation", "log_std_init"})
 
-        Those of the program are found all at once and raised together as ConfigErrors.
-        """
-        super().validate_config(settings)
-        if not isinstance(settings, Config):
-            return
-        rows, more = settings.fragment_size, []
+    @classmethod
+    def find_misfits(cls, settings: Config) -> Iterator[ConfigError]:
+        """Yield an error for minibatches that do not divide the batch."""
+        rows = settings.fragment_size
         if rows % min(settings.minibatch_size, rows):
             allowed = f"a divisor of the batch's {rows} rows"
-            more.append(in_lanes("sgd_minibatch_size", settings.minibatch_size, allowed))
-        check_lane(settings, _READ, _READ_OF_MODEL, settings.learner, more)
+            yield in_lanes("sgd_minibatch_size", settings.minibatch_size, allowed)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
-        """Return setting → value for settings that may be ``auto``, as `ActorCriticTrainer.choose`.
+        """Return setting → value for settings that may be ``auto``; the learner is ``fused``.
 
-        The learner is ``fused``, and ``native_vector_env`` False. Raises ConfigError if a setting
-        does not work with the environment of `inspection`.
+        Raises ConfigError if a setting does not work with the environment of `inspection`.
         """
-        chosen = super().choose(settings, inspection)
-        return {**chosen, "learner": "fused", "native_vector_env": False}
+        return {**super().choose(settings, inspection), "learner": "fused"}
 
     @classmethod
     def _find_reason_for_torch(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
@@ -79,11 +63,6 @@ class LanePPO(LaneTrainer, PPO):
             minibatch=min(settings.minibatch_size, settings.fragment_size),
             spreads_actions=settings.sampling.spreads_actions,
         )
-
-    @property
-    def shape(self) -> Shape:
-        """What is compiled into the trainer's program; trainers with equal shapes share it."""
-        return self.shape_of(self.settings)
 
     def more_environment_arrays(self) -> dict[str, Array]:
         """Return name → initial value, zeros, of arrays that are saved with the environments.

@@ -11,7 +11,7 @@ import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from trainables.core.settings import flatten, parse
 from trainables.envs.compiled import PREFIXES, classic
 from trainables.envs.compiled.contract import Environment
 from trainables.envs.compiled.registry import EnvKey, key_of, make
-from trainables.envs.exactness.measuring import Inquiry
+from trainables.envs.exactness.measuring import Inquiry, Inspection
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError, ConfigErrors, NotFiniteError, in_yaml
 from trainables.evaluation.config import evaluation_settings, is_due
@@ -44,7 +44,7 @@ from trainables.trainer.evaluation import results_of
 from trainables.trainer.trainer import Trainer
 
 Array = NDArray[Any]
-#: Keys that every lane reads, or that have no effect on a lane; see `check_lane`.
+#: Keys that every lane reads, or that have no effect on a lane.
 READ = frozenset(
     {
         *("env", "env_config", "horizon", "num_envs_per_worker", "rollout_fragment_length"),
@@ -124,6 +124,10 @@ class LaneTrainer(Trainer):
     in the program: arrays in a place of a `Stack`.
     """
 
+    reads: ClassVar[frozenset[str]]
+    """Settings that the algorithm's program reads, in addition to `READ`."""
+    reads_of_model: ClassVar[frozenset[str]]
+    """Keys of ``model`` that the algorithm's program reads."""
     _stack: Stack
     """Stack that has the trainer's lane; set once the trainer has a place."""
     _place: int | None = None
@@ -148,10 +152,13 @@ class LaneTrainer(Trainer):
         Raises ConfigError if programs do not have the environment.
         """
 
-    @property
+    @classmethod
     @abstractmethod
-    def shape(self) -> Shape:
-        """What is compiled into the trainer's program; trainers with equal shapes share it."""
+    def find_misfits(cls, settings: Any) -> Iterable[ConfigError]:
+        """Return an error for each setting of the algorithm that its program does not support.
+
+        Settings that no program or not this one reads are found without it.
+        """
 
     @abstractmethod
     def lane_settings(self) -> Tree:
@@ -191,7 +198,50 @@ class LaneTrainer(Trainer):
         """
         return {}
 
-    # ---- shape -------------------------------------------------------------------------------
+    # ---- settings and shape ------------------------------------------------------------------
+
+    @classmethod
+    def validate_config(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError for settings that the algorithm, or its program, does not support.
+
+        Those of the program are found all at once and raised together as ConfigErrors.
+        """
+        super().validate_config(settings)
+        if not isinstance(settings, cls.config_class):
+            return
+        wrong = [
+            *cls._unread(settings),
+            *_without_program(settings),
+            *cls.find_misfits(settings),
+        ]
+        if wrong:
+            raise ConfigErrors(wrong)
+
+    @classmethod
+    def _unread(cls, settings: TrainerConfig) -> Iterator[ConfigError]:
+        """Yield an error for each setting that the program does not read and that is no default."""
+        usual = flatten(type(settings)(environment=settings.environment))
+        for key, value in flatten(settings).items():
+            if key not in READ and key not in cls.reads and value != usual[key]:
+                yield in_lanes(key, value, in_yaml(usual[key]))
+        for key, value in settings.model:
+            default = getattr(usual["model"], key)
+            if key not in cls.reads_of_model and value != default:
+                yield in_lanes(f"model.{key}", value, in_yaml(default))
+
+    @classmethod
+    def choose(cls, settings: TrainerConfig, inspection: Inspection) -> dict[str, Any]:
+        """Return setting → value for settings that may be ``auto``, as the algorithm chooses them.
+
+        ``native_vector_env`` is False, since the program has environments of its own. Raises
+        ConfigError if a setting does not work with the environment of `inspection`.
+        """
+        return {**super().choose(settings, inspection), "native_vector_env": False}
+
+    @property
+    def shape(self) -> Any:
+        """What is compiled into the trainer's program; trainers with equal shapes share it."""
+        return self.shape_of(self.settings)
 
     @classmethod
     def lane_shape(cls, config: Mapping[str, Any]) -> Shape:
@@ -524,7 +574,8 @@ class LaneTrainer(Trainer):
             return None
         if env is None or changed.envs.remote_worker_envs:
             return None
-        return self.shape.evaluating(env, self.settings.evaluation.evaluation_num_episodes)
+        shape: Shape = self.shape
+        return shape.evaluating(env, self.settings.evaluation.evaluation_num_episodes)
 
     @functools.cached_property
     def _evaluating(self) -> tuple[TrainerConfig, bool]:
@@ -567,26 +618,6 @@ class LaneTrainer(Trainer):
         super().cleanup()
 
 
-def check_lane(
-    settings: TrainerConfig,
-    keys: Collection[str],
-    of_model: Collection[str],
-    learner: str,
-    more: Iterable[ConfigError] = (),
-) -> None:
-    """Raise ConfigErrors with everything in the settings that compiled programs do not support.
-
-    Args:
-        keys: settings that the algorithm's program reads, in addition to `READ`.
-        of_model: keys of ``model`` that the algorithm's program reads.
-        learner: value of the setting ``learner``.
-        more: further errors, found by the algorithm.
-    """
-    wrong = [*_unread(settings, keys, of_model), *_without_program(settings, learner), *more]
-    if wrong:
-        raise ConfigErrors(wrong)
-
-
 def in_lanes(place: str, value: object, allowed: str) -> ConfigError:
     """Return the error that the program does not support the `value` of a setting.
 
@@ -596,28 +627,10 @@ def in_lanes(place: str, value: object, allowed: str) -> ConfigError:
     return ConfigError.of_conflict(place, value, other, allowed, undo=undo)
 
 
-def _unread(
-    settings: TrainerConfig, keys: Collection[str], of_model: Collection[str]
-) -> Iterator[ConfigError]:
-    """Yield an error for each setting that the program does not read and that is not its default.
-
-    `keys` are settings that the algorithm's program reads, in addition to `READ`; `of_model` are
-    keys of ``model`` that it reads.
-    """
-    usual = flatten(type(settings)(environment=settings.environment))
-    for key, value in flatten(settings).items():
-        if key not in READ and key not in keys and value != usual[key]:
-            yield in_lanes(key, value, in_yaml(usual[key]))
-    for key, value in settings.model:
-        default = getattr(usual["model"], key)
-        if key not in of_model and value != default:
-            yield in_lanes(f"model.{key}", value, in_yaml(default))
-
-
-def _without_program(settings: TrainerConfig, learner: str) -> Iterator[ConfigError]:
+def _without_program(settings: Any) -> Iterator[ConfigError]:
     """Yield an error for each setting whose value programs do not support.
 
-    Checked are environment, optimiser, observation filter, `learner`, and ``train_batch_size``,
+    Checked are environment, optimiser, observation filter, ``learner``, and ``train_batch_size``,
     which must be one fragment of every environment.
     """
     try:
@@ -628,7 +641,7 @@ def _without_program(settings: TrainerConfig, learner: str) -> Iterator[ConfigEr
     known: dict[str, tuple[Any, Collection[str]]] = {
         "optimizer.name": (settings.optimizer.name, ("adam",)),
         "observation_filter": (filtering, ("NoFilter", "MeanStdFilter")),
-        "learner": (learner, ("auto", "fused")),
+        "learner": (settings.learner, ("auto", "fused")),
     }
     for key, (value, allowed) in known.items():
         if value not in allowed:
