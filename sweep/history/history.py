@@ -370,10 +370,8 @@ class History:
             numbers = {number for (number,) in held}
             shown = self.with_replacements(numbers, Trial.for_scheduler)
         if waiting:
-            shown.wanted, shown.exhausted = (
-                self.searched_count + self.uncreated_trials + waiting,
-                "",
-            )
+            shown.wanted = self.searched_count + self.uncreated_trials + waiting
+            shown.exhausted = ""
         return shown
 
     def with_replacements(self, replaced: Set[int], shown: Callable[[Trial], Trial]) -> "History":

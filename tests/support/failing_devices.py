@@ -5,7 +5,6 @@
 FILE, which counts them, is the device: a new one is there when that is deleted.
 """
 
-import fcntl
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import jax
 
 from trainables.algorithms import ppo
+from trainables.core.failpoints import count_arrival
 from trainables.stacks.stack import Stack
 
 HOLDS, DIES_AT, COUNTS = "DEVICE_HOLDS", "DEVICE_DIES_AT", "DEVICE_COUNTS"
@@ -28,17 +28,9 @@ def _step_on_failing_device(stack: Stack, group: int, rates: Mapping[int, Any]) 
     lanes = len(stack._lanes) * stack._group_size
     if lanes > int(os.environ.get(HOLDS, lanes)):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.")
-    if (last := os.environ.get(DIES_AT)) and _count(Path(os.environ[COUNTS])) >= int(last):
+    if (last := os.environ.get(DIES_AT)) and count_arrival(Path(os.environ[COUNTS])) >= int(last):
         raise jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR_ECC_UNCORRECTABLE: it is broken\nat")
     return _step_group(stack, group, rates)
-
-
-def _count(counter: Path) -> int:
-    with counter.open("a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(b".")
-        file.flush()
-        return file.tell()
 
 
 Stack.step_group = _step_on_failing_device  # type: ignore[method-assign, assignment]

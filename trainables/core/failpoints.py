@@ -27,8 +27,6 @@ PLACES = (
     "recorded",
     "published",
 )
-#: Places that a slice passes after "checkpoint whole" if checkpoints are in object storage.
-STORE_PLACES = ("segments sent", "checkpoint sent")
 #: Places that a driver passes for each request of a user.
 REQUEST_PLACES = ("asked", "answered")
 #: Places that an upgrade of the ledger's tables passes; nothing is committed at the second yet.
@@ -57,7 +55,7 @@ def reach(place: str) -> None:
     if wanted is None:
         return
     name, count, victim = wanted.split(":")
-    if name == place and _count_arrival(Path(os.environ["SWEEP_FAILPOINT_FILE"])) == int(count):
+    if name == place and count_arrival(Path(os.environ["SWEEP_FAILPOINT_FILE"])) == int(count):
         os.kill(_VICTIMS[victim](), signal.SIGKILL)
 
 
@@ -101,7 +99,7 @@ def _is_reaper(process: "psutil.Process") -> bool:
 _VICTIMS = {"self": os.getpid, "parent": driver_pid, "worker": _worker_pid}
 
 
-def _count_arrival(counter: Path) -> int:
+def count_arrival(counter: Path) -> int:
     """Append one byte to the file `counter`, under a lock; return the file's new length.
 
     The length is the number of times that any process has reached the failpoint.
