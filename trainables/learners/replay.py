@@ -197,12 +197,9 @@ class ReplayBuffer:
         self._size = self._next = 0
         self._columns, self._rows, self._there = {}, np.zeros(0, dtype=np.uint8), None
         columns: Mapping[str, Any] = state["columns"]
-        if "rows" in state:
-            self._allocate({n: (np.dtype(of), tuple(shape)) for n, (of, *shape) in columns.items()})
-            self._size = len(state["rows"])
-            self._load(state["rows"])
-        elif columns:  # the format in which each column was an array
-            self._put(columns)
+        self._allocate({n: (np.dtype(of), tuple(shape)) for n, (of, *shape) in columns.items()})
+        self._size = len(state["rows"])
+        self._load(state["rows"])
         self._next = int(state["next"])
         rng.set_generator_state(self._stream, state["stream"])
 

@@ -143,21 +143,6 @@ def test_a_state_shows_the_rows_themselves_and_keeps_them_while_it_is_held() -> 
     assert replay.get_state()["rows"].__array_interface__["data"] == shown
 
 
-def test_a_replay_saved_as_columns_goes_on() -> None:
-    first, again = ReplayBuffer(8, seed=4), ReplayBuffer(8, seed=5)
-    first.add(numbered(0, 8))
-    first.add(numbered(8, 3))
-    state = first.get_state()
-    columns = {"rewards": np.array([8, 9, 10, 3, 4, 5, 6, 7])}
-    columns["observations"] = np.repeat(columns["rewards"][:, None], 3, 1) + 0.5
-    again.set_state(
-        {key: state[key] for key in ("capacity", "next", "stream")} | {"columns": columns}
-    )
-    for one in (first, again):
-        one.add(numbered(50, 2))
-    np.testing.assert_array_equal(again.sample(99)["rewards"], first.sample(99)["rewards"])
-
-
 def test_a_replay_too_small_for_what_is_learnt_from_it_is_refused_with_both_settings() -> None:
     check_replay(ReplayConfig(buffer_size=100, learning_starts=100, replay_batch_size=100))
     with pytest.raises(
