@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,14 @@ def write(out: Path) -> None:
     for name in simulate.SEARCHES:
         if lines := simulate.read(out, name):
             figures["simulate"][name] = lines
-    FIGURES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    FIGURES.write_text(to_json(figures) + "\n", encoding="utf-8")
     PAGE.write_text(insert_figures(PAGE.read_text("utf-8"), figures), encoding="utf-8")
     draw(figures)
+
+
+def to_json(figures: Figures) -> str:
+    """Return the figures as JSON with each measurement of a search on a line."""
+    return re.sub(r"\n(?: {4,}| {3}(?=[]}]))", " ", json.dumps(figures, indent=1))
 
 
 def read() -> dict[str, Any]:
