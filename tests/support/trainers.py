@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,22 @@ def train_to_end(trainer: Trainer, iterations: int) -> tuple[list[dict[str, Any]
     state = final_state(trainer)["trainable"]["data"]
     trainer.stop()
     return results, state
+
+
+def check_restored_exactly(
+    trainer: Trainer, again: Trainer, folder: Path, iterations: int = 2
+) -> list[dict[str, Any]]:
+    """`again` restores a checkpoint of `trainer` in `folder`, and trains on as that to the bit.
+
+    Returns the results of these iterations, and stops `again`.
+    """
+    path = trainer.save(folder)
+    expected = run(trainer, iterations)
+    again.restore(path)
+    assert differences(run(again, iterations), expected) == []
+    assert differences(final_state(again), final_state(trainer)) == []
+    again.stop()
+    return expected
 
 
 def check_learners_train_alike(make: Callable[[dict[str, Any]], Trainer], env: str) -> None:

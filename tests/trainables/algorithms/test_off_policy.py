@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from tests.support.proofs import proofs_except
-from tests.support.trainers import differences, final_state, stable
+from tests.support.trainers import check_restored_exactly, differences, final_state, stable
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError
@@ -70,13 +70,10 @@ def test_a_run_that_was_saved_goes_on_to_the_bit(kind: str, tmp_path: Path) -> N
     exploring = {"evaluation_config": {"explore": True}, "evaluation_num_episodes": 2}
     first = make(kind, exploring)
     first.train()
-    path = first.save(tmp_path)
     again = make(kind, exploring)
-    again.restore(path)
+    again.restore(first.save(tmp_path))
     assert again.evaluate() == first.evaluate()
-    expected = [stable(first.train()) for _ in range(3)]
-    assert differences([stable(again.train()) for _ in range(3)], expected) == []
-    assert differences(final_state(again), final_state(first)) == []
+    check_restored_exactly(first, again, tmp_path, 3)
     data = first.get_state()["trainable"]["data"]
     assert len(first.replay) == data["replay"]["capacity"] == 200
     moments = data["policy"]["optimizer"]
@@ -85,7 +82,6 @@ def test_a_run_that_was_saved_goes_on_to_the_bit(kind: str, tmp_path: Path) -> N
     assert ("log_alpha" in has) is (KINDS[kind][0] is SAC)
     assert not any(moments[name] for name in moments if name.startswith("target"))
     first.stop()
-    again.stop()
 
 
 def test_what_it_explores_with_is_in_the_checkpoint() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import sarsa
 from tests.support.sarsa import ExpectedSarsa
-from tests.support.trainers import differences, final_state, stable
+from tests.support.trainers import check_restored_exactly
 from trainables.errors import ConfigError
 from trainables.policies.policy import Scalar
 from trainables.trainable import TrialContext
@@ -52,16 +52,12 @@ def test_a_run_that_was_saved_goes_on_to_the_bit(config: dict[str, Any], tmp_pat
     first = make({**config, **exploring})
     for _ in range(2):
         first.train()
-    path = first.save(tmp_path)
     again = make({**config, **exploring}, seed=5)
-    again.restore(path)
+    again.restore(first.save(tmp_path))
     assert again.evaluate() == first.evaluate()
-    expected = [stable(first.train()) for _ in range(3)]
-    assert differences([stable(again.train()) for _ in range(3)], expected) == []
-    assert differences(final_state(again), final_state(first)) == []
+    check_restored_exactly(first, again, tmp_path, 3)
     assert first.get_state()["trainable"]["data"]["replay"]["capacity"] == len(first.replay) == 100
     first.stop()
-    again.stop()
 
 
 def test_a_round_learns_so_often_from_so_many_rows(

@@ -11,7 +11,12 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from tests.support.own_connectors import ACTIONS
-from tests.support.trainers import PLAIN, differences, final_state, make, run
+from tests.support.trainers import (
+    PLAIN,
+    check_restored_exactly,
+    make,
+    run,
+)
 from trainables import Callbacks
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.bc import BC
@@ -62,14 +67,8 @@ def test_E12_a_restored_trial_equals_the_uninterrupted_one(case: str, tmp_path: 
     config = {**CASES[case], "evaluation_interval": 1, "evaluation_num_episodes": 2}
     first = make(config)
     run(first, 2)
-    path = first.save(tmp_path)
-    expected = run(first, 2)
-    again = make(config)
-    again.restore(path)
-    assert differences(run(again, 2), expected) == []
-    assert differences(final_state(again), final_state(first)) == []
+    check_restored_exactly(first, make(config), tmp_path)
     first.stop()
-    again.stop()
 
 
 def fragment_of(trainer: Trainer) -> Fragment:

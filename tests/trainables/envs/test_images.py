@@ -15,7 +15,7 @@ from gymnasium.wrappers import FrameStackObservation, GrayscaleObservation
 from numpy.typing import NDArray
 
 from tests.support.pictures import Pictures
-from tests.support.trainers import PLAIN, differences, final_state, run
+from tests.support.trainers import PLAIN, check_restored_exactly, run
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
@@ -447,7 +447,9 @@ def test_an_exported_policy_takes_what_the_environment_gives(case: str, tmp_path
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_restored_trial_of_other_layouts_equals_the_uninterrupted_one(workers: int) -> None:
+def test_a_restored_trial_of_other_layouts_equals_the_uninterrupted_one(
+    workers: int, tmp_path: Path
+) -> None:
     given = {"shape": (2, 8, 9), "dtype": "float32"}
     more: dict[str, Any] = {
         "evaluation_interval": 1,
@@ -461,14 +463,8 @@ def test_a_restored_trial_of_other_layouts_equals_the_uninterrupted_one(workers:
 
     straight, other = trainer(), trainer()
     run(straight, 1)
-    saved = straight.get_state()
-    expected = run(straight, 2)
-    assert "evaluation" in expected[0]
-    other.set_state(saved)
-    assert differences(expected, run(other, 2)) == []
-    assert differences(final_state(straight), final_state(other)) == []
+    assert "evaluation" in check_restored_exactly(straight, other, tmp_path)[0]
     straight.stop()
-    other.stop()
 
 
 def test_what_a_preprocessor_of_ones_own_gives_may_be_an_image_of_any_layout() -> None:

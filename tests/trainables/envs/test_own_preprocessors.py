@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import check_restored_exactly, make, run
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, ExportError
@@ -36,16 +36,10 @@ def test_a_restored_trial_equals_the_uninterrupted_one(case: str, tmp_path: Path
     assert first.settings.environment.native_vector_env is False
     assert "evaluation" in run(first, 2)[1]
     assert first.level == "A"
-    path = first.save(tmp_path)
-    expected = run(first, 2)
-    again = make(CASES[case])
-    again.restore(path)
-    assert differences(run(again, 2), expected) == []
-    assert differences(final_state(again), final_state(first)) == []
+    check_restored_exactly(first, make(CASES[case]), tmp_path)
     with pytest.raises(ExportError, match=r"custom_preprocessor.*is your own code"):
         first.export_model("onnx", tmp_path)
     first.stop()
-    again.stop()
 
 
 def test_callers_give_what_the_environment_gives() -> None:

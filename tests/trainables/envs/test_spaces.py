@@ -14,7 +14,13 @@ from gymnasium.spaces.utils import flatten
 
 from tests.support.proofs import proofs_except
 from tests.support.spaces import actions, observations
-from tests.support.trainers import PLAIN, differences, final_state, make, run
+from tests.support.trainers import (
+    PLAIN,
+    check_restored_exactly,
+    differences,
+    make,
+    run,
+)
 from trainables.algorithms.ppo import PPO
 from trainables.envs import check
 from trainables.envs.make import EnvironmentConfig, make_env, make_vector
@@ -326,19 +332,13 @@ def test_a_filter_normalises_what_the_preprocessor_gives(observation: str, tmp_p
 
 @pytest.mark.parametrize(("observation", "action"), [("dict", "dict"), ("image", "tuple")])
 def test_a_restored_trial_of_such_spaces_equals_the_uninterrupted_one(
-    observation: str, action: str
+    observation: str, action: str, tmp_path: Path
 ) -> None:
-    straight = trainer_of(observation, action, env_level="auto")
+    straight, other = (trainer_of(observation, action, env_level="auto") for _ in range(2))
     run(straight, 1)
-    saved = straight.get_state()
-    expected = run(straight, 2)
-    other = trainer_of(observation, action, env_level="auto")
-    other.set_state(saved)
-    assert differences(expected, run(other, 2)) == []
-    assert differences(final_state(straight), final_state(other)) == []
+    check_restored_exactly(straight, other, tmp_path)
     assert straight.exactness == "A exact state"
     straight.stop()
-    other.stop()
 
 
 def test_children_of_other_spaces_collect_as_the_trainer_itself() -> None:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from tests.support.growing import Growing, Walk
-from tests.support.trainers import PLAIN, differences, final_state, run
+from tests.support.trainers import PLAIN, check_restored_exactly
 from trainables.algorithms.bc import BC
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.iql import IQL
@@ -352,15 +352,12 @@ def test_a_run_that_was_saved_goes_on_to_the_bit(
     given = {**FILTERED, **config, "env_level": "A"}
     first, again = make(algorithm, **given), make(algorithm, **given)
     first.train()
-    again.restore(first.save(tmp_path))
-    assert differences(run(again, 2), run(first, 2)) == []
-    assert differences(final_state(again), final_state(first)) == []
+    check_restored_exactly(first, again, tmp_path)
     state = first.get_state()["trainable"]["data"]
     rows = np.frombuffer(state["replay"]["rows"].tobytes(), dtype=rows_of(first).dtype)
     assert (rows["observations"] == np.rint(rows["observations"])).all()
     assert state["filters"]["observation"]["base"]["count"] == first.progress.timesteps
-    for one in (first, again):
-        one.stop()
+    first.stop()
 
 
 # ---- several policies ----------------------------------------------------------------------------
@@ -466,14 +463,11 @@ def test_a_mixture_of_files_and_sampling_has_one_filter_and_is_resumed(
     given = {"input": {"sampler": 0.5, written(tmp_path): 0.5}, "env_level": "A", **FILTERED}
     first, again = make(algorithm, **given), make(algorithm, **given)
     first.train()
-    again.restore(first.save(tmp_path / "saved"))
-    assert differences(run(again, 2), run(first, 2)) == []
-    assert differences(final_state(again), final_state(first)) == []
+    check_restored_exactly(first, again, tmp_path / "saved")
     rows, counted = rows_of(first), first.filters["observation"].row_count
     assert counted == first.progress.timesteps
     assert (rows["observations"] == np.rint(rows["observations"])).all()
-    for one in (first, again):
-        one.stop()
+    first.stop()
 
 
 def test_estimates_are_of_a_policy_that_sees_what_is_filtered(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Choices that are not valid are neither chosen nor learnt of, by any policy that reads masks."""
 
-import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from tests.support.masked import CHOICES
-from tests.support.trainers import differences, final_state, run, stable
+from tests.support.trainers import check_restored_exactly, run
 from trainables.algorithms import a2c
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
@@ -391,20 +390,15 @@ def test_a_mask_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("case", ["ppo with a memory", "dqn", "ppo, filtered"])
-def test_a_restored_trial_equals_the_uninterrupted_one(case: str) -> None:
+def test_a_restored_trial_equals_the_uninterrupted_one(case: str, tmp_path: Path) -> None:
     kind, config = CASES[case]
     config = {**config, "rollout_fragment_length": 6, "env_level": "auto"}
     straight = make(kind, config)
     run(straight, 2)
-    saved = copy.deepcopy(straight.get_state())
-    expected, end = run(straight, 2), final_state(straight)
     other = make(kind, config, seed=4)
     other.train()
-    other.set_state(saved)
-    assert differences(expected, [stable(other.train()) for _ in range(2)]) == []
-    assert differences(end, final_state(other)) == []
-    for one in (straight, other):
-        one.stop()
+    check_restored_exactly(straight, other, tmp_path)
+    straight.stop()
 
 
 def test_a_policy_that_knew_no_mask_is_not_restored_where_there_is_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import check_restored_exactly, make
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.impala import IMPALA
@@ -69,13 +69,7 @@ def test_what_is_stored_is_what_the_learner_computes(case: str) -> None:
 def test_a_trial_with_it_is_restored_exactly_and_exported(case: str, tmp_path: Path) -> None:
     first = make(CASES[case])
     first.train()
-    path = first.save(tmp_path)
-    expected = run(first, 2)
-    again = make(CASES[case])
-    again.restore(path)
-    assert differences(run(again, 2), expected) == []
-    assert differences(final_state(again), final_state(first)) == []
-    again.stop()
+    check_restored_exactly(first, make(CASES[case]), tmp_path)
     form = "safetensors"
     assert first.export_model(form, tmp_path / "out")[form].endswith(FILES[form])
     first.stop()

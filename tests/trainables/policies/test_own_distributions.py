@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import check_restored_exactly, make
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, ExportError
@@ -48,17 +47,10 @@ def test_what_is_stored_is_what_the_learner_computes(case: str) -> None:
 def test_a_restored_trial_equals_the_uninterrupted_one(case: str, tmp_path: Path) -> None:
     first = make(CASES[case])
     first.train()
-    path = first.save(tmp_path)
-    expected = run(first, 2)
-    torch.rand(7)  # what is drawn elsewhere changes nothing
-    again = make(CASES[case])
-    again.restore(path)
-    assert differences(run(again, 2), expected) == []
-    assert differences(final_state(again), final_state(first)) == []
+    check_restored_exactly(first, make(CASES[case]), tmp_path)
     with pytest.raises(ExportError, match=f"custom_action_dist: {HERE}.*is your own code"):
         first.export_model("onnx", tmp_path)
     first.stop()
-    again.stop()
 
 
 def test_actions_are_those_of_the_distribution() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import check_restored_exactly, differences, make
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.impala import IMPALA
@@ -74,17 +74,10 @@ CASES: dict[str, dict[str, Any]] = {
 def test_a_restored_trial_equals_the_uninterrupted_one(case: str, tmp_path: Path) -> None:
     first = make(CASES[case])
     first.train()
-    path = first.save(tmp_path)
-    assert (
-        "module.body.2.running_mean" in first.get_state()["trainable"]["data"]["policy"]["weights"]
-    )
-    expected = run(first, 2)
-    again = make(CASES[case])
-    again.restore(path)
-    assert differences(run(again, 2), expected) == []
-    assert differences(final_state(again), final_state(first)) == []
+    weights = first.get_state()["trainable"]["data"]["policy"]["weights"]
+    assert "module.body.2.running_mean" in weights
+    check_restored_exactly(first, make(CASES[case]), tmp_path)
     first.stop()
-    again.stop()
 
 
 def test_a2c_learns_with_it() -> None:
@@ -366,18 +359,13 @@ class TestDeepQLearning:
         for name in ("running_mean", "num_batches_tracked"):
             same = target[f"module.net.2.{name}"] == after[f"module.net.2.{name}"]
             assert same.all() == (tau is not None)
-        path = first.save(tmp_path)
-        expected = run(first, 2)
         again = self.made({"tau": tau})
-        again.restore(path)
-        assert differences(run(again, 2), expected) == []
-        assert differences(final_state(again), final_state(first)) == []
+        check_restored_exactly(first, again, tmp_path)
         actor = again.inference.actor
         there = cloudpickle.loads(cloudpickle.dumps(actor))
         x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
         np.testing.assert_array_equal(there.forward(x)[0], actor.forward(x)[0])
         first.stop()
-        again.stop()
 
     @pytest.mark.parametrize("env_config", [{}, {"observation": "image"}])
     def test_every_format_acts_as_the_module_does(

@@ -1,13 +1,13 @@
 """Parameter noise: weights of its own for each episode, as much as makes actions differ so far."""
 
-import copy
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.trainers import differences, final_state, run, stable
+from tests.support.trainers import check_restored_exactly, run
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.td3 import TD3
 from trainables.core import rng
@@ -160,20 +160,15 @@ def test_an_evaluation_is_greedy(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_restored_trial_equals_the_uninterrupted_one(case: str) -> None:
+def test_a_restored_trial_equals_the_uninterrupted_one(case: str, tmp_path: Path) -> None:
     explored = {"evaluation_interval": 2, "evaluation_config": {"explore": True}, "horizon": 17}
     config = {"timesteps_per_iteration": 60, "evaluation_num_episodes": 2, **explored}
     straight = make(case, seed=4, **config)
     run(straight, 2)
-    saved = copy.deepcopy(straight.get_state())
-    expected, end = run(straight, 2), final_state(straight)
     other = make(case, seed=4, **config)
     other.train()
-    other.set_state(saved)
-    assert differences(expected, [stable(other.train()) for _ in range(2)]) == []
-    assert differences(end, final_state(other)) == []
-    for one in (straight, other):
-        one.stop()
+    check_restored_exactly(straight, other, tmp_path)
+    straight.stop()
 
 
 APART = {"remote_worker_envs": True, "remote_env_batch_wait_ms": 5.0}

@@ -1,11 +1,12 @@
 """Features beside each other: callbacks, restarts, horizons, whole episodes, lives."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import check_restored_exactly, differences, final_state, make, run
 from trainables import Callbacks
 from trainables.envs.kinds.atari import LIFE_LOST
 from trainables.envs.vector.base import Step
@@ -77,24 +78,18 @@ def test_E8_an_episode_whose_environment_failed_ends_with_the_error_and_the_next
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 @pytest.mark.parametrize("more", [{}, {"horizon": 9}, {"horizon": 9, "soft_horizon": True}])
 def test_K1_callbacks_restarts_and_horizons_go_on_from_a_checkpoint_to_the_bit(
-    mode: str, more: dict[str, Any]
+    mode: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
     length = {"length": 20} if more else {}
     env_config = {"at": 4, "episode": 2, **length}
     config = {**SOME, "env_config": env_config, "callbacks": Notes, "batch_mode": mode, **more}
     whole = make(config)
     run(whole, 2)
-    saved = whole.get_state()
-    expected = run(whole, 2)
-    again = make(config)
-    again.set_state(saved)
-    assert differences(run(again, 2), expected) == []
-    assert differences(final_state(again), final_state(whole)) == []
+    check_restored_exactly(whole, make(config), tmp_path)
     hist = whole.collect_metrics()["hist_stats"]
     assert hist["steps"] == hist["episode_lengths"]
     assert max(hist["steps"]) == more.get("horizon", 5)
     whole.stop()
-    again.stop()
 
 
 def test_P10_a_lost_life_ends_no_episode_unless_its_environment_fails() -> None:
