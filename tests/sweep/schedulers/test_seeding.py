@@ -342,8 +342,16 @@ def test_who_gets_seeds_is_the_same_however_the_driver_is_killed(more: dict[str,
     assert trained(course)
 
 
-def test_with_a_batch_the_slots_decide_nothing() -> None:
-    spec = {**CLIMB, "deterministic": {"batch": 3}}
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [{}, {"deterministic": {"batch": 3}}])
+def test_tests_of_the_best_are_the_same_however_the_driver_is_killed(more: dict[str, Any]) -> None:
+    course = check_kills({**AT_THE_TOP, "trials": 8, **more}, lucky, slots=2)
+    assert added(course)
+
+
+@pytest.mark.parametrize("spec", [CLIMB, AUTO])
+def test_with_a_batch_the_slots_decide_nothing(spec: dict[str, Any]) -> None:
+    spec = {**spec, "deterministic": {"batch": 3}}
     assert trained(simulate(spec, noisy, slots=1)) == trained(simulate(spec, noisy, slots=4))
 
 
