@@ -358,7 +358,7 @@ def episode_stretches(path: Path, batches: Iterable[Columns]) -> Iterator[Column
             )
         if "new_obs" not in batch:
             raise StoredDataError(
-                path, "the column new_obs is missing, which episodes need", REMEDY
+                path, "episodes need the column new_obs, which is missing", REMEDY
             )
         for piece in pieces(batch):
             before = waiting.pop(int(piece["eps_id"][0]), [])

@@ -217,13 +217,16 @@ class RowsByPolicy:
             NotABatch: an unknown policy, or anything else than a batch.
         """
         if not isinstance(value, Mapping):
-            raise NotABatch(f"this is a {type(value).__name__}, not an object with columns")
+            raise NotABatch(f"expected an object with columns, but found a {type(value).__name__}")
         kind, by_policy = value.get("type", "MultiAgentBatch"), value.get("policy_batches")
         if kind != "MultiAgentBatch":
-            hint = "there are several policies"
-            raise NotABatch(f"type {str(kind)[:40]!r}; expected MultiAgentBatch, as {hint}")
+            raise NotABatch(
+                f"the type is {str(kind)[:40]!r}; with several policies, it must be MultiAgentBatch"
+            )
         if not isinstance(by_policy, Mapping) or not by_policy:
-            raise NotABatch("no policy_batches, policy → columns")
+            raise NotABatch(
+                "policy_batches, which maps each policy to its columns, is missing or empty"
+            )
         known = self.policies()
         checked = {
             pid: _check_policy_columns(known, pid, columns) for pid, columns in by_policy.items()
@@ -231,7 +234,8 @@ class RowsByPolicy:
         batches = {pid: columns for pid, columns in checked.items() if len(columns["obs"])}
         if type(count := value.get("count")) is not int or not 0 < count <= MAX_STEPS:
             raise NotABatch(
-                f"count {str(count)[:40]}, where the number of environment steps is expected"
+                f"count is {str(count)[:40]}; expected the number of environment steps, from 1 to "
+                f"{MAX_STEPS}"
             )
         return {"policy_batches": batches, "count": count}
 
@@ -239,10 +243,10 @@ class RowsByPolicy:
 def _check_policy_columns(readers: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
     """Return the checked columns of the policy `pid`; raises NotABatch, which names the policy."""
     if pid not in readers:
-        called = f"policy {str(pid)[:40]!r}"
-        raise NotABatch(f"a batch of {called}; the policies are {', '.join(readers)}")
+        known = f"the policies are {', '.join(readers)}"
+        raise NotABatch(f"there is no policy {str(pid)[:40]!r}; {known}")
     if not isinstance(columns, Mapping):
-        raise NotABatch(f"policy {pid}: a {type(columns).__name__}, which is not columns")
+        raise NotABatch(f"policy {pid} has a {type(columns).__name__} instead of columns")
     try:
         return readers[pid].checked(columns)
     except NotABatch as error:

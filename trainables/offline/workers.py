@@ -380,11 +380,11 @@ def fragment_of(
     for name in ("rewards", "terminateds"):
         if name not in common:
             raise StoredDataError(
-                source, f"the column {name} is missing, from which the policy learns"
+                source, f"the policy learns from the column {name}, which is missing"
             )
     if learnt.looks_ahead and "new_obs" not in common:
         raise StoredDataError(
-            source, "the column new_obs is missing, from which the policy learns", REMEDY
+            source, "the policy learns from the column new_obs, which is missing", REMEDY
         )
     batches = [with_numbers(one) for one in batches]
     columns = {

@@ -73,10 +73,8 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
     named = [one for one in dir(loaded) if one.startswith("on_")]
     for one in named:
         if one not in METHODS:
-            hint = nearest(one, list(METHODS))
-            raise UsageError(
-                f"callback: '{shown}' has {one}, which is never called; {hint or known}"
-            )
+            hint = nearest(one, list(METHODS)) or f"; expected one of {known}"
+            raise UsageError(f"callback: '{shown}' has {one}, which sweep never calls{hint}")
     if not named:
         raise UsageError(
             f"callback: '{shown}' has no method that sweep calls; expected at least one of {known}"

@@ -276,7 +276,10 @@ def test_what_it_prints_is_no_answer_of_a_command(tmp_path: Path, noted: Path) -
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        (f"{MODULE}:Misspelt", ["on_trial_results", "never called", "on_trial_result"]),
+        (
+            f"{MODULE}:Misspelt",
+            ["on_trial_results, which sweep never calls; did you mean 'on_trial_result'?"],
+        ),
         (f"{MODULE}:Silent", ["no method that sweep calls", "on_sweep_end"]),
         (f"{MODULE}:no_class", ["a function; expected a class"]),
         (f"{MODULE}:Notin", ["callbacks[0]", "Noting"]),

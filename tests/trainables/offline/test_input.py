@@ -502,7 +502,7 @@ def changed(**columns: Any) -> dict[str, Any]:
         (changed(action_logp=[0, 0, -1e400, 0]), "column action_logp holds -inf in row 2"),
         (changed(action_logp=[0, np.nan, 0, 0]), "column action_logp holds nan in row 1"),
         (changed(obs="AAAA"), "column obs holds data that is cut off"),
-        (changed(rewards=None), "the column rewards is missing, from which the policy learns"),
+        (changed(rewards=None), "the policy learns from the column rewards, which is missing"),
     ],
 )
 def test_what_is_no_batch_is_said_with_file_and_line(line: Any, words: str, tmp_path: Path) -> None:

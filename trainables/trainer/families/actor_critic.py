@@ -308,7 +308,9 @@ class ActorCriticTrainer(Trainer):
         check_learning_rows(tried, module, *cls.learning_rows_at_most(settings))
         if settings.workers.data_parallel and list(module.buffers()):
             path = tried.custom_model.path
-            problem = f"{path} has buffers, and with data_parallel each process would have others"
+            problem = (
+                f"{path} has buffers, which would differ between the processes of data_parallel"
+            )
             hint = "use a module without buffers, or remove data_parallel"
             raise ConfigError("model.custom_model", path, hint=hint, problem=problem)
 
