@@ -165,8 +165,21 @@ class UnknownName(UsageError):
         self.suggestion = _suggestion(kind, name, self.known)
         """Text ``; did you mean 'x'?`` with the most similar known name; empty if none is close."""
         names = ", ".join(self.known) or "none"
-        text = f"unknown {kind} {shorten(name)}; known: {names}{self.suggestion}"
+        noun, _, owner = kind.partition(" in ")
+        self.problem = f"unknown {kind} {shorten(name)}"
+        """Description of the mistake; of a name in a module, that the module lacks it."""
+        if owner:
+            self.problem = f"{owner} has no {noun} {shorten(name)}"
+        text = f"{self.problem}; known: {names}{self.suggestion}"
         super().__init__(f"{text}; {hint}" if hint else text)
+
+
+class NotLoaded(UsageError):
+    """A plugin whose module cannot be imported; `problem` says why, without the `noun` before."""
+
+    def __init__(self, noun: str, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"{noun}: {problem}")
 
 
 class Place(NamedTuple):

@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sweep.core.errors import SweepError, UnknownName, UsageError
+from sweep.core.errors import NotLoaded, SweepError, UnknownName, UsageError
 from trainables.core import importing
-from trainables.errors import NotImportable, printable
+from trainables.errors import NotImportable, nearest, printable
 
 if TYPE_CHECKING:
     from sweep.core.pickled import PickledTrainable
@@ -57,6 +57,11 @@ def add_paths(paths: Iterable[str]) -> None:
     for path in paths:
         if path not in sys.path:
             sys.path.append(path)
+
+
+def _module_names(paths: Iterable[str]) -> list[str]:
+    """Return the names of the modules directly in these folders."""
+    return [file.stem for folder in paths for file in sorted(Path(folder).glob("*.py"))]
 
 
 def _hiding(module: str, paths: Iterable[str]) -> str:
@@ -139,7 +144,9 @@ class Kind(Generic[T]):
             module, _, attribute = name.partition(":")
             if error.absent and module.endswith(".py"):
                 beside = f"; a module is named without .py, as {module[:-3]}:{attribute}"
-            raise UsageError(f"{self.noun}: {error}{beside if error.absent else ''}") from error
+            elif error.absent:
+                beside += nearest(module, _module_names(paths))
+            raise NotLoaded(self.noun, f"{error}{beside if error.absent else ''}") from error
 
     @contextlib.contextmanager
     def calling(self, name: str, method: str) -> Iterator[None]:

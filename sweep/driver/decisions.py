@@ -1,6 +1,7 @@
 """Decisions as events: the slices and ends of a plan, and the meaning of a slice's outcome."""
 
 import difflib
+import math
 import shlex
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -204,6 +205,8 @@ def slice_end_event(
         if outcome.end is End.DIVERGED:
             status = Status.FAILED if limits.not_finite == "fail" else Status.PRUNED
         reason = _reason(replica, outcome) + _missing_metric(replica, outcome)
+        if status is Status.COMPLETED:
+            reason += _not_finite_note(replica, outcome)
         reason += unpaused_note(replica, outcome)
     return _closed_event(replica, outcome, status, reason, dropped)
 
@@ -445,6 +448,16 @@ def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
         return ""
     names = sorted({*replica.names, *numeric_names(row.metrics for row in rows)})
     return f"; {_describe_missing(metric, names, outcome.value_found)}"
+
+
+def _not_finite_note(replica: Replica, outcome: SliceOutcome) -> str:
+    """Return a note that the last value of the metric is NaN or infinite; empty if it is not."""
+    metric = replica.objective.metric
+    found = (to_number(row.metrics.get(metric)) for row in reversed(outcome.rows))
+    value = next((one for one in found if one is not None), 0.0)
+    if math.isfinite(value):
+        return ""
+    return f"; its last {metric} is {value:g} (limits.not_finite: prune ends such a trial at once)"
 
 
 def unpaused_note(replica: Replica, outcome: SliceOutcome | Closed) -> str:

@@ -333,6 +333,12 @@ class _Builder:
         line = "" if mark is None else "".join(self._text.splitlines()[mark.line : mark.line + 1])
         if mark is not None:
             self.marks[()] = self._at_line(mark.line)
-        hint = "indent with spaces, not tabs" if "\t" in line else ""
+        hint = ""
+        if "\t" in line:
+            hint = "indent with spaces, not tabs"
+        elif "mapping values" in str(error.problem):
+            hint = "indent keys of one mapping equally, and quote text that contains ': '"
+        elif "parsing a block" in str(error.context):
+            hint = "indent keys of one mapping, or items of one list, equally"
         problem = f"{shorten(line.strip())} cannot be read: {error.problem}"
         return self.refuse((), line.strip(), "YAML 1.2", hint, problem)

@@ -244,6 +244,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _meaning(mistake: "Mistake") -> str:
+    """Return the first clause of the description of a missing key, as allowed values."""
+    model, key = mistake.model, str(mistake.path[-1])
+    field = model.model_fields.get(key) if model is not None else None
+    words = re.split("[;.] ", (field and field.description) or "a value", maxsplit=1)[0]
+    return words[0].lower() + words[1:].rstrip(".")
+
+
 def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
     """Return the ConfigError for a mistake in settings, with the dotted key that the user wrote."""
     in_section = mistake.path and mistake.path[0] in sections_of(model)
@@ -252,7 +260,7 @@ def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
         hint = legacy_names.unknown_key_advice(place, sorted(mistake.allowed_keys))
         return ConfigError(place, mistake.value, hint=hint, problem="is not a known key")
     if mistake.kind == "missing key":
-        return ConfigError(place, None, hint="set it: it has no default", problem="is missing")
+        return ConfigError(place, None, _meaning(mistake), problem="is missing")
     hint = legacy_names.refused_value_advice(place, mistake.value) or mistake.hint
     return ConfigError(place, mistake.value, mistake.allowed, hint, mistake.problem)
 

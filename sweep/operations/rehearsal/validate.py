@@ -21,7 +21,7 @@ from sweep.spec.space.domains import choice_key
 from sweep.spec.space.enumeration import Points
 from sweep.views import first_result, formatting, overview
 from trainables.core import rng
-from trainables.core.results import VOLATILE_KEYS
+from trainables.core.results import VOLATILE_KEYS, WHOSE
 from trainables.errors import printable, shorten
 
 # -------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
 
 def _missing(key: str, name: str, smoke: SmokeTest) -> str:
     """Return the warning that no result has `name`, which the spec uses as `key`."""
-    known = [key for key in smoke.keys if key.split("/")[0] not in VOLATILE_KEYS]
+    known = [key for key in smoke.keys if key.split("/")[0] not in VOLATILE_KEYS | WHOSE]
     later = "" if key == "scheduler.time_attr" else first_result.LATER
     seen = f"the first {smoke.results} results have"
     return first_result.missing_result_text(key, name, known, seen, "they have") + later

@@ -47,6 +47,10 @@ MOST_CHOICES = 10_000
 _ROUNDING = 1e-6
 #: Function of a bound or step that describes allowed values; empty text if it is allowed.
 _Wrong = Callable[[Any], str]
+#: Keys of the spec with mappings, which may be indented below ``space`` by mistake.
+_SECTIONS = frozenset(
+    ("stop", "scheduler", "searcher", "budget", "checkpoint", "limits", "resources", "config")
+)
 #: Number of standard deviations from the mean at which a log-normal number must be finite.
 _REACH = 6.0
 #: Smallest step of a domain.
@@ -128,14 +132,17 @@ def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
         kind = next(word for word in _KINDS if word in ours)
         return Reading(name, kind, ours, source, paths)
     if len(kinds) != 1:
-        raise _kind_error(raw, kinds, source)
+        raise _kind_error(name, raw, kinds, source)
     for word in raw:
         _check_companion(word, kinds[0], source)
     return Reading(name, kinds[0], raw, source)
 
 
-def _kind_error(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exception:
-    """Return the error that a mapping has none, or several, of the keywords of a kind."""
+def _kind_error(name: str, raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exception:
+    """Return the error that the mapping of a parameter has none, or several, of the kinds' words.
+
+    Its `name` may be that of a key of the spec, which was indented too far.
+    """
     allowed = f"exactly one of {', '.join(_READERS)}"
     if kinds:
         together = " and ".join(kinds)
@@ -145,6 +152,9 @@ def _kind_error(raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exc
         hint, problem = "a fixed mapping belongs in config", "the kind of the parameter is missing"
         return source.refuse((), dict(raw), allowed, hint, problem)
     known = (aliases.WORDS[word] for word in raw if word in aliases.WORDS)
+    if name in _SECTIONS:
+        hint = f"to set the spec's key {name}, do not indent it below space"
+        return source.refuse((), dict(raw), allowed, hint, "the kind of the parameter is missing")
     hint = next(known, "") or nearest(strange, _READERS) or "a fixed mapping belongs in config"
     problem = f"{shorten(strange)} is not a kind of parameter"
     return source.refuse((strange,), strange, allowed, hint, problem)

@@ -34,6 +34,17 @@ def test_a_trial_that_crashes_elsewhere_each_time_is_retried_as_often_as_is_allo
     assert closed.status is status
 
 
+@pytest.mark.parametrize("value", [0.5, float("nan"), float("inf")])
+def test_a_trial_that_ends_with_a_value_that_is_not_finite_says_so(value: float) -> None:
+    replica = Replica(0, 0, Objective("loss", "min", Score(), "training_iteration"))
+    rows = (Row(1, {"loss": 0.1}), Row(2, {"loss": value}), Row(3, {"other": 0.0}))
+    closed = decisions.slice_end_event(
+        replica, SliceOutcome(0, 0, 0, End.DONE, 0, rows), (), Limits()
+    )
+    said = f"its last loss is {value} (limits.not_finite: prune ends such a trial at once)"
+    assert (said in closed.reason) == (value != 0.5)
+
+
 def test_a_program_that_printed_no_result_is_not_trained_again(tmp_path: Path) -> None:
     printing = {"command": ["sh", "-c", "echo acc=0.9"], "pattern": "loss=(?P<loss>.+)"}
     folder = sweeps.make(

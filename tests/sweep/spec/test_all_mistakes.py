@@ -159,3 +159,26 @@ def test_a_stop_on_what_is_compared_is_on_the_side_that_is_better(
     found = parse(text, "s.yaml").stop
     assert (dict(found), found.at_most) == (reached, at_most)
     assert parse(text.replace(stop, str(found.to_spec()).replace("'", '"')), "s.yaml").stop == found
+
+
+def test_a_misspelt_module_has_its_line_and_the_nearest_module(tmp_path: Path) -> None:
+    (tmp_path / "my_trainer.py").touch()
+    text = MANY.replace("tests.support.quadratic:Quadratik", "my_trianer:Thing")
+    said = r"many\.yaml:3: trainable: no module 'my_trianer' .*; did you mean 'my_trainer'\?"
+    with pytest.raises(Mistakes, match=said):
+        prepare.prepare_text(text, "many.yaml", (str(tmp_path),))
+
+
+def test_a_key_of_the_spec_that_is_indented_below_space_is_recognized() -> None:
+    text = MANY.replace("{unifrom: [0, 1]}}", "1, stop: {training_iteration: 3}}")
+    said = r"6: space\.stop: the kind .*; to set the spec's key stop, do not indent it below space"
+    with pytest.raises(Mistakes, match=said):
+        prepare.prepare_text(text, "many.yaml", ())
+
+
+def test_a_setting_that_is_missing_is_described() -> None:
+    text = "{trials: 1, trainable: ppo, metric: m, mode: max, space: {lr: 0.1}, config: {gamma: 1}}"
+    with pytest.raises(
+        BadConfig, match=r"config\.env: is missing; expected registered id, package"
+    ):
+        prepare.prepare_text(text, "one.yaml", ())

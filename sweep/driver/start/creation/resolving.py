@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sweep import searchers, trackers
 from sweep import spec as specs
 from sweep.core import plugins
-from sweep.core.errors import BadConfig, Gathering, UnknownName, UsageError
+from sweep.core.errors import BadConfig, Gathering, NotLoaded, UnknownName, UsageError
 from sweep.core.pickled import PickledTrainable
 from sweep.driver.start.creation import result_names, samples, suggested
 from sweep.history.objective import Objective
@@ -21,7 +21,7 @@ from sweep.views import reading
 from trainables.core.results import ANY_NAME, has_name
 from trainables.core.settings import Settings as TrainerSettings
 from trainables.core.settings import parse
-from trainables.errors import ConfigError, shorten
+from trainables.errors import ConfigError
 from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
 
@@ -267,7 +267,7 @@ def _check_config(spec: SweepSpec, kind: type[TrainerSettings], gathering: Gathe
 
 @contextlib.contextmanager
 def _locating_errors(spec: SweepSpec, *path: str | int) -> Iterator[None]:
-    """Give an UnknownName or BadConfig inside the block a line of the spec, as a BadConfig.
+    """Give an error of a name, or a BadConfig, inside the block a line of the spec, as a BadConfig.
 
     It is the line of the key that the BadConfig names, or else that at `path`. A BadConfig that has
     a file, and any other error, pass unchanged.
@@ -275,9 +275,12 @@ def _locating_errors(spec: SweepSpec, *path: str | int) -> Iterator[None]:
     try:
         yield
     except UnknownName as error:
-        problem = f"unknown {error.kind} {shorten(error.name)}"
         known = ", ".join([f"one of {', '.join(error.known)}", *filter(None, [error.hint])])
-        raise spec.source.refuse(path, error.name, known, error.suggestion, problem) from error
+        raise spec.source.refuse(
+            path, error.name, known, error.suggestion, error.problem
+        ) from error
+    except NotLoaded as error:
+        raise spec.source.refuse(path, None, problem=error.problem) from error
     except BadConfig as error:
         if error.file:
             raise
