@@ -270,7 +270,8 @@ def _check_magic(content: memoryview, source: object) -> None:
     if magic[:4] == _MAGIC[:4] and len(magic) == len(_MAGIC) and magic[-1:] == b"\n":
         raise WrongFormat(
             source,
-            f"the file has format {magic[4]}, but this version of sweep reads format {FORMAT}",
+            f"the file has format {magic[4]}, but this version of sweep reads format {FORMAT}; use "
+            "the version that wrote it",
         )
     if _MAGIC.startswith(magic):
         raise CorruptCheckpoint(

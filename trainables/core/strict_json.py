@@ -74,7 +74,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _short_int(digits: str) -> int:
     """Return the integer of `digits`; raises ValueError if it has too many digits."""
     if len(digits) > MAX_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits")
+        raise ValueError(f"a number has {len(digits)} digits; at most {MAX_DIGITS} are allowed")
     return int(digits)
 
 

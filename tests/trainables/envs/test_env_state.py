@@ -70,7 +70,7 @@ def test_spaces_in_lists_and_deques_draw_on_where_they_were_saved() -> None:
 
 def test_a_space_without_a_counterpart_in_the_new_environment_is_refused() -> None:
     saved = capture(DrawsFromItsParts(parts=3))
-    with pytest.raises(EnvError, match="has a space that the environment made anew lacks"):
+    with pytest.raises(EnvError, match="has a space that the newly created environment lacks"):
         restore(DrawsFromItsParts(parts=2), saved)
 
 

@@ -255,8 +255,7 @@ def test_a_mapping_that_fails_is_said_to_the_client_and_asked_once_in_an_episode
         status, said = raw(server, request(3, "policies", agents=["c"]))
         assert (
             said["error"]
-            == "client one: episode 'e', agent 'c': no policy could be chosen for it, "
-            "because of KeyError: 'c'"
+            == "client one: episode 'e', agent 'c': policy_mapping_fn raised KeyError: 'c'"
         )
 
 

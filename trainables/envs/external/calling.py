@@ -323,10 +323,7 @@ class ExternalEnv:
                 try:
                     episode.policies[agent] = self._mapper(agent, episode_id)
                 except Exception as error:
-                    why = (
-                        f"no policy could be chosen for it, because of {type(error).__name__}: "
-                        f"{error}"
-                    )
+                    why = f"policy_mapping_fn raised {type(error).__name__}: {error}"
                     raise EpisodeError(f"{place}: {why}") from error
             return {agent: episode.policies[agent] for agent in agents}
 

@@ -233,7 +233,7 @@ class FrameStack(Connector):
 def _stacked(box: spaces.Box, frames: int) -> spaces.Box:
     """Return the space of `frames` stacked observations; ValueError for less than 2."""
     if frames < 2:
-        raise ValueError(f"frames is {frames}; at least 2 are stacked")
+        raise ValueError(f"frames is {frames}; expected at least 2")
     # Zeros stand there before an episode's first, whatever the bounds.
     low = np.concatenate([np.minimum(box.low, 0)] * frames, axis=-1)
     high = np.concatenate([np.maximum(box.high, 0)] * frames, axis=-1)
@@ -299,7 +299,8 @@ def _extended_space(part: str, box: spaces.Box, numbers: int) -> spaces.Box:
     Raises ConfigError, about ``lstm_use_prev_`` and `part`, for an image.
     """
     if is_image(box):
-        other, why = f"images, here {box.shape}", "pixels cannot be combined with such numbers"
+        other = f"image observations, here of shape {box.shape}"
+        why = f"an image has no place for the previous {part}"
         raise ConfigError.of_conflict(f"model.lstm_use_prev_{part}", True, other, "false", why)
     return spaces.Box(-np.inf, np.inf, (numbers + int(np.prod(box.shape)),), np.float32)
 

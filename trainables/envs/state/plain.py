@@ -118,7 +118,7 @@ def decode(encoded: Encoded, current: Any) -> Any:
         return _decode_generator(data, current)
     if kind in _IN_PLACE:
         if current is None:
-            problem = f"its state has a {kind} that the environment made anew lacks"
+            problem = f"its saved state has a {kind} that the newly created environment lacks"
             advice = "keep such objects in attributes, or in lists whose length does not change"
             raise EnvError(f"environment: {problem}; {advice}")
         _IN_PLACE[kind](current, data)

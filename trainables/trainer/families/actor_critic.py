@@ -485,7 +485,9 @@ class ActorCriticTrainer(Trainer):
         """
         batch = self.learning_rows(fragments)
         if len(batch) == 0:
-            logger.warning("no valid row in this iteration; the policy does not learn from it")
+            logger.warning(
+                "the policy does not learn in this iteration, because no sampled row may be learned from"
+            )
             return {}
         self.reporter.log("training batch", batch)
         return self.take_steps(self.learner, batch)
