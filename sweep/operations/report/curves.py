@@ -1,10 +1,12 @@
 """Learning curves, thin to the resolution of a picture, with intervals over seeds."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sweep.core import stats
+from sweep.history.curve import Point as RowPoint
 from sweep.history.events import FINISHED, Closed, Reported, Status
 from sweep.history.history import History
 from sweep.history.replica import Replica, joint_curve
@@ -92,11 +94,13 @@ def curve_of(
 ) -> Curve:
     """Return the curve of a trial, thinned to about `count` points; without any if it has no value.
 
-    With several seeds, it is their mean with its interval. `place` is the trial's rank among the
-    best, from 0; `times` returns a replica's places on the horizontal axis.
+    With several seeds, it is their mean with its interval. With the score ``mean_last``, each value
+    is the mean of the newest ones up to it, so the curve ends at the score. `place` is the trial's
+    rank among the best, from 0; `times` returns a replica's places on the horizontal axis.
     """
     early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
-    seeds = [_timed(replica, times) for replica in trial.compared_replicas if _values(replica)]
+    timed = [_timed(replica, times) for replica in trial.compared_replicas if _values(replica)]
+    seeds = [_averaged(replica) for replica in timed]
     if len(seeds) < 2:
         points = thin(_values(seeds[0]) if seeds else [], count)
         return Curve(trial.number, points, place=place, ended_early=early)
@@ -112,6 +116,25 @@ def _timed(replica: Replica, times: Times) -> Replica:
     """Return the replica with the results of `times` in place of the times of its curve."""
     pairs = zip(replica.curve, times(replica), strict=True)
     return replace(replica, curve=[point._replace(time=time) for point, time in pairs])
+
+
+def _averaged(replica: Replica) -> Replica:
+    """Return the replica with means of the newest values in its curve if its score is such a mean.
+
+    Values that are not finite remain, and are left out of the means.
+    """
+    score = replica.objective.score
+    if score.kind != "mean_last":
+        return replica
+    newest = deque[float](maxlen=score.k)
+    points: list[RowPoint] = []
+    for point in replica.curve:
+        if point.value is None or not math.isfinite(point.value):
+            points.append(point)
+            continue
+        newest.append(point.value)
+        points.append(point._replace(value=stats.mean(list(newest))))
+    return replace(replica, curve=points)
 
 
 def _values(replica: Replica) -> list[Point]:

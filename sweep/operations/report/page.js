@@ -99,7 +99,7 @@
       const room = 0.12 * (most - least || 1), whole_of = bands ? [least - room, most + room] : undefined;
       return [traces, layout({
         ...below(best.length + 2), ...marked(data.ends.map((at) => [at, "earlier end"])),
-        xaxis: axis(last(data.time)), yaxis: axis(last(page.metric), { range: span(y) || whole_of }),
+        xaxis: axis(last(data.time)), yaxis: axis(safe(page.metric), { range: span(y) || whole_of }),
       })];
     },
 
@@ -122,7 +122,7 @@
       };
       return [[points(true, "stopped early"), points(false, "completed"), ...(data.best.x.length ? [best] : [])], layout({
         ...below(3), ...marked(data.changes.map(([at, what]) => [time.of(at), what === "space" ? "other space" : "later end"])),
-        xaxis: axis(time.name + " since the start", { rangemode: "tozero" }), yaxis: axis(last(page.metric), { range: span(data.y) }),
+        xaxis: axis(time.name + " since the start", { rangemode: "tozero" }), yaxis: axis(safe(page.metric), { range: span(data.y) }),
       })];
     },
 
@@ -339,7 +339,7 @@
       });
       const y = data.curves.flatMap((curve) => curve.y), room = 0.12 * (Math.max(...y) - Math.min(...y) || 1);
       const whole = data.curves.some((curve) => curve.low) ? [Math.min(...y) - room, Math.max(...y) + room] : undefined;
-      return [traces, layout({ ...under(data.curves), xaxis: axis(last(data.time)), yaxis: axis(last(page.metric), { range: span(y) || whole }) })];
+      return [traces, layout({ ...under(data.curves), xaxis: axis(last(data.time)), yaxis: axis(safe(page.metric), { range: span(y) || whole }) })];
     },
 
     // Of several sweeps: the best score at each moment against the training until then.
@@ -349,7 +349,7 @@
         line: { shape: "hv", ...line(curve.place) }, hovertemplate: `${named(curve)}, trial %{customdata}<br>%{y:.5g} after %{x:.5g}<extra></extra>`,
       }));
       const y = data.curves.flatMap((curve) => curve.y);
-      return [traces, layout({ ...under(data.curves), xaxis: axis(safe(data.spent), { rangemode: "tozero" }), yaxis: axis(last(page.metric), { range: span(y) }) })];
+      return [traces, layout({ ...under(data.curves), xaxis: axis(safe(data.spent), { rangemode: "tozero" }), yaxis: axis(safe(page.metric), { range: span(y) }) })];
     },
 
     // The share of the box around the present front that the front had below it.
@@ -376,7 +376,7 @@
         some((row) => data.front[row], { mode: "markers", marker: { size: 11, color: color("accent") } }, "the front"),
       ].filter((trace) => trace.x.length);
       return [traces, layout({
-        ...below(3), xaxis: axis(`${last(data.name)} (${data.mode})`), yaxis: axis(`${last(page.metric)} (${page.mode})`),
+        ...below(3), xaxis: axis(`${safe(data.name)} (${data.mode})`), yaxis: axis(`${safe(page.metric)} (${page.mode})`),
       })];
     },
   };

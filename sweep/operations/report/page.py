@@ -146,8 +146,12 @@ def _learning(data: Data, sweep: Sweep) -> Section | None:
         )
     if any("low" in curve for curve in learning["curves"]):
         sentences.append("Of several seeds it is the mean, of the best two with its 95% interval.")
+    if (score := sweep.spec.score).kind == "mean_last":
+        sentences.append(f"Each value is the mean of the last {score.k}, as the score is.")
     sentences += [sections.sentence(one.text) for one in sweep.changes if one.key == "stop"]
-    note = " ".join(["The best trials in colour, those that were stopped early faded.", *sentences])
+    note = " ".join(
+        ["The best trials in colour, others that were stopped early faded.", *sentences]
+    )
     return Section("learning", "Learning curves", note, [chart("learning")], "Curves")
 
 

@@ -486,7 +486,7 @@ class ActorCriticTrainer(Trainer):
         batch = self.learning_rows(fragments)
         if len(batch) == 0:
             logger.warning(
-                "the policy does not learn in this iteration, because no sampled row may be learned from"
+                "the policy does not learn in this iteration, because it has no row to learn from"
             )
             return {}
         self.reporter.log("training batch", batch)

@@ -61,6 +61,21 @@ def test_several_seeds_are_their_mean_with_students_interval(tmp_path: Path) -> 
         assert (curve.low[4], curve.high[4]) == (expected.low, expected.high)
 
 
+def test_curves_of_a_score_that_is_a_mean_of_the_last_values_end_at_the_score(
+    tmp_path: Path,
+) -> None:
+    folder = sweeps.make(tmp_path, trackers=(), trials=3, score={"mean_last": 2})
+    sweeps.run(folder)
+    sweep = lookup.read(folder)
+    history = sweep.history
+    for curve in curves.curves(sweep).drawn:
+        trial = history.trials[curve.trial]
+        raw = [point.value or 0.0 for point in trial.replicas[0].curve]
+        means = [stats.mean(raw[max(0, place - 1) : place + 1]) for place in range(len(raw))]
+        assert [value for _, value in curve.points] == pytest.approx(means)
+        assert curve.points[-1][1] == pytest.approx(trial.score)
+
+
 def test_a_seed_that_met_its_stopping_criterion_keeps_its_last_value() -> None:
     """Otherwise the mean would end where the first seed does."""
 
