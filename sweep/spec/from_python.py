@@ -99,7 +99,10 @@ def _remedy(value: object, place: str, depth: int) -> str:
     if depth >= DEEPEST and isinstance(value, Mapping | Sequence):
         return f"at most {DEEPEST} lists and mappings are nested in each other"
     if hasattr(value, "__qualname__") and hasattr(value, "__module__"):
-        return f"write its path as text: '{value.__module__}:{value.__qualname__}'"
+        module, name = value.__module__, value.__qualname__
+        if module == "__main__" or "<" in name:
+            return "define it at the top of a module, and write its path as text: 'module:Name'"
+        return f"write its path as text: '{module}:{name}'"
     found = (remedy for kind, remedy in _REMEDIES if isinstance(value, kind))
     name = place.rpartition(".")[2]
     said = "write the numbers and texts that it is made of, as a mapping"

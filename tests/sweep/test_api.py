@@ -267,6 +267,7 @@ def test_arrays_dates_and_dataclasses_are_what_yaml_can_hold(root: Path) -> None
         ({1: 2}, "write its keys as text: {str(key): value for key, value in x.items()}"),
         ((n for n in range(3)), "write list(x)"),
         (Layer, "write its path as text: 'tests.sweep.test_api:Layer'"),
+        (lambda: 3, "define it at the top of a module, and write its path as text: 'module:Name'"),
         (object(), "write the numbers and texts that it is made of, as a mapping"),
     ],
 )

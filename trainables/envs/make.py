@@ -107,9 +107,9 @@ class EnvironmentConfig(Section):
 
     env: Annotated[str, BeforeValidator(registry.to_name)] = Field(
         description="Registered id, package.module:Name of a class or callable, or an installed "
-        "package's entry point in the group trainables.envs; in Python also the class or function "
-        "itself. Environments in JAX: jax:CartPole-v1, jax:package.module:Class, "
-        "gymnax:Breakout-MinAtar, brax:ant, playground:CheetahRun "
+        "package's entry point in the group trainables.envs; for a trainer without a sweep also "
+        "the class or function itself. Environments in JAX: jax:CartPole-v1, "
+        "jax:package.module:Class, gymnax:Breakout-MinAtar, brax:ant, playground:CheetahRun "
         "(docs/stack.md#environments-of-your-own)."
     )
     env_config: dict[str, Any] = Field(
