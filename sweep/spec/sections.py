@@ -290,7 +290,7 @@ def _read_fail_fast(raw: Any) -> Any:
 
 
 class Limits(Settings):
-    """Limits in seconds and in numbers of failures."""
+    """Limits of time, memory, failures, log files and concurrent trials."""
 
     slice_s: float = Field(
         30.0, gt=0, description="Seconds after which a slice ends at its next checkpoint."

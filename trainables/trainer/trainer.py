@@ -39,7 +39,8 @@ class Trainer(TrainingLoop):
     Args:
         env: takes precedence over ``config["env"]``. Like every trainable, a trainer may also be
             given its context here: ``PPO(config, TrialContext(seed=1))``.
-        logger_creator: as for every trainable.
+        logger_creator: makes a logger from the settings, which gets every result; its ``logdir``
+            takes precedence over that of the context.
 
     Raises:
         ConfigError: settings that do not work.

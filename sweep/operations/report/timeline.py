@@ -117,7 +117,7 @@ def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
 
 
 def _named(event: Opened, sweep: Sweep) -> tuple[str, int]:
-    """Return the name of a slice's replica, and the slice's rung as in `Bar.rung`."""
+    """Return the name of a slice's replica, and the index of the slice's rung (`Bar.rung`)."""
     rung = -1
     if is_test(event.replica):
         rung = -2

@@ -241,9 +241,10 @@ class Episodes:
         return [first, *seen], last
 
     def _steps_of(self, sub_env: ReplayableEnv, name: str, current: Any) -> tuple[list[str], Any]:
-        """Make steps with random actions from the stream `name`, after observation `current`.
+        """Make the steps of a comparison, with random actions from the stream `name`.
 
-        Returns fingerprints of all results, and the last observation.
+        `current` is the observation before the first step. Returns fingerprints of all results, and
+        the last observation.
         """
         return _random_steps(
             sub_env, self._random_steps, name, current, observe=sub_env.connector.observe

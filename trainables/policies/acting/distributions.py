@@ -21,6 +21,7 @@ Array = NDArray[np.float32]
 Actions = NDArray[np.int64] | NDArray[np.float32]
 #: Natural logarithm of 2π.
 LOG_2PI = math.log(2.0 * math.pi)
+#: Half the natural logarithm of 2π.
 HALF_LOG_2PI = 0.5 * LOG_2PI
 #: Lower bound of an exponential draw, whose logarithm must be finite.
 SMALLEST = np.finfo(np.float32).tiny
