@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.trainers import differences, final_state, run
+from tests.support.trainers import check_restored_exactly, run
 from trainables.algorithms.bc import BC
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
@@ -121,14 +121,8 @@ def test_a_restored_trial_is_the_uninterrupted_one(tmp_path: Path) -> None:
     }
     through = make(data, **config)
     run(through, 2)
-    saved = through.save(tmp_path / "checkpoints")
-    curve = run(through, 3)
-    again = make(data, **config)
-    again.restore(saved)
-    assert [one["learner"] for one in run(again, 3)] == [one["learner"] for one in curve]
-    assert differences(final_state(through), final_state(again)) == []
-    for one in (through, again):
-        one.stop()
+    check_restored_exactly(through, make(data, **config), tmp_path / "checkpoints", 3)
+    through.stop()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.trainers import differences, final_state, run
+from tests.support.trainers import check_restored_exactly, run
 from trainables.algorithms.iql import IQL, LOG_STD, expectile_loss
 from trainables.errors import ConfigError
 from trainables.trainable import TrialContext
@@ -168,19 +168,10 @@ def test_targets_follow_and_all_else_moves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_a_restored_trial_is_the_uninterrupted_one(env: str, tmp_path: Path) -> None:
-    def new() -> IQL:
-        return make(tmp_path, env, shuffle_buffer_size=3)
-
-    through = new()
+    through, again = (make(tmp_path, env, shuffle_buffer_size=3) for _ in range(2))
     run(through, 2)
-    saved = through.save(tmp_path / "checkpoints")
-    curve = run(through, 3)
-    again = new()
-    again.restore(saved)
-    assert [one["learner"] for one in run(again, 3)] == [one["learner"] for one in curve]
-    assert differences(final_state(through), final_state(again)) == []
-    for one in (through, again):
-        one.stop()
+    check_restored_exactly(through, again, tmp_path / "checkpoints", 3)
+    through.stop()
 
 
 def test_deviations_have_bounds_where_all_that_is_read_is_one_action(tmp_path: Path) -> None:

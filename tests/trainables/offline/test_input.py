@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.support.trainers import differences, final_state, run
+from tests.support.trainers import check_restored_exactly, differences, run
 from trainables.algorithms.bc import BC
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
@@ -265,19 +265,10 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(
         trainable, config["env"] = {"sac": SAC, "td3": TD3}[kind], "Pendulum-v1"
         config["input"] = {"sampler": 0.5, str(_pendulum(tmp_path)): 0.5}
 
-    def new() -> Any:
-        return trainable(config, TrialContext(seed=3, logdir=tmp_path))
-
-    through = new()
+    through, again = (trainable(config, TrialContext(seed=3, logdir=tmp_path)) for _ in range(2))
     run(through, 3)
-    saved = through.save(tmp_path / "checkpoints")
-    run(through, 5)
-    again = new()
-    again.restore(saved)
-    run(again, 5)
-    assert differences(final_state(through), final_state(again)) == []
-    for one in (through, again):
-        one.stop()
+    check_restored_exactly(through, again, tmp_path / "checkpoints", 5)
+    through.stop()
 
 
 @pytest.mark.proof

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.support.trainers import differences, final_state, run
+from tests.support.trainers import check_restored_exactly, differences, run
 from trainables.algorithms.bc import BC
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
@@ -226,22 +226,15 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(
     algorithm: type[Trainer] = BC if kind == "bc" else DQN
     config = {**CHOOSING, "input": str(data), "train_batch_size": 40}
     config |= {} if kind == "bc" else of_replay
-    through = made(tmp_path, algorithm, **{**config, **modes.get(kind, {})})
+    config |= modes.get(kind, {})
+    through, again = (made(tmp_path, algorithm, **config) for _ in range(2))
     run(through, 2)
-    saved = through.save(tmp_path / "checkpoints")
-    first = run(through, 3)
-    again = made(tmp_path, algorithm, **{**config, **modes.get(kind, {})})
-    again.restore(saved)
-    second = run(again, 3)
-    assert differences(final_state(through), final_state(again)) == []
-    learner = [one["learner"] for one in first]
-    assert learner == [one["learner"] for one in second]
-    assert all(set(one) == {"ones", "others"} for one in learner)
+    results = check_restored_exactly(through, again, tmp_path / "checkpoints", 3)
+    assert all(set(one["learner"]) == {"ones", "others"} for one in results)
     if kind != "mixed":
-        assert "episode_reward_mean" not in second[-1]
+        assert "episode_reward_mean" not in results[-1]
         assert through.exactness.startswith("A")
-    for one in (through, again):
-        one.stop()
+    through.stop()
 
 
 def as_line(**policies: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from gymnasium import spaces
 
-from tests.support.trainers import differences, final_state, run
+from tests.support.trainers import check_restored_exactly, differences, run
 from trainables.algorithms.bc import BC
 from trainables.algorithms.dqn import DQN
 from trainables.envs.exactness import measuring
@@ -273,13 +273,8 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(kind: str, tmp_path: Pat
 
     through = new()
     run(through, 3)
+    check_restored_exactly(through, new(), tmp_path / "checkpoints", 6)
     saved = through.save(tmp_path / "checkpoints")
-    run(through, 6)
-    again = new()
-    again.restore(saved)
-    run(again, 6)
-    assert differences(final_state(through), final_state(again)) == []
-    again.stop()
     through.stop()
     if kind == "parquet":
         (tmp_path / "tables" / "a.parquet").unlink()
