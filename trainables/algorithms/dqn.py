@@ -170,14 +170,16 @@ def _check_module(settings: Config) -> None:
 def _check_read(settings: Config) -> None:
     """Raise ConfigError for a setting that was changed, but has no effect with the others.
 
-    They are settings of noise, atoms and priorities that are switched off, and
-    ``target_network_update_freq`` with ``tau``.
+    They are settings of noise, atoms and priorities that are switched off,
+    ``target_network_update_freq`` with ``tau``, and ``n_step`` where rows are read one by one.
     """
-    flat, usual = flatten(settings), defaults(Config)
+    flat, usual, offline = flatten(settings), defaults(Config), settings.offline
+    joins_rows = offline.postprocess_inputs or not offline.only_reads
     for is_read, needed, keys in (
         (settings.noisy, "noisy: true", ("sigma0",)),
         (settings.num_atoms > 1, "num_atoms above 1", ("v_min", "v_max")),
         (settings.tau is None, "tau: null", ("target_network_update_freq",)),
+        (joins_rows or settings.n_step == 1, "postprocess_inputs: true", ("n_step",)),
         (
             settings.prioritized.prioritized_replay,
             "prioritized_replay: true",

@@ -384,6 +384,17 @@ def test_n_step_returns_of_what_is_read(tmp_path: Path) -> None:
         np.testing.assert_allclose(rewards, expected, rtol=1e-5)
 
 
+def test_a_number_of_steps_that_rows_of_files_are_not_joined_over_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = str(written(tmp_path / "data", LINE))
+    with pytest.raises(ConfigError, match="n_step: has no effect without postprocess_inputs: true"):
+        dqn(tmp_path, path, n_step=5)
+    for allowed in ({"n_step": 1}, {"n_step": 5, "postprocess_inputs": True}):
+        dqn(tmp_path, path, **allowed).stop()
+    dqn(tmp_path, {"sampler": 0.5, path: 0.5}, n_step=5).stop()
+
+
 class Own(InputReader):
     """Gives one batch again and again, and counts."""
 
