@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_flatten
 
 from trainables.core import devices
 from trainables.learners.graphs import Graph
+from trainables.trainer.trainer import Trainer
 
 #: Methods with which Python fetches numbers of a tensor; on a GPU each waits for it.
 FETCHING = ("cpu", "numpy", "tolist", "item", "__float__", "__bool__", "__int__", "__array__")
@@ -40,6 +41,21 @@ class _Scalars(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as torch 
     ) -> Any:
         self.count += func is torch.ops.aten._local_scalar_dense.default
         return func(*args, **(kwargs or {}))
+
+
+def fetches_of(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, iterations_before: int = 1
+) -> list[str]:
+    """The fetches of tensors' numbers in an iteration that learns, by the names of methods.
+
+    The trainer is stopped after it.
+    """
+    for _ in range(iterations_before):
+        trainer.train()
+    with fetches(monkeypatch) as found:
+        assert trainer.train()["learner"]
+    trainer.stop()
+    return sorted(found)
 
 
 @contextmanager

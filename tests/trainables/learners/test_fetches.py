@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.stand_in import as_accelerator, fetches
+from tests.support.stand_in import as_accelerator, fetches_of
 from tests.support.trainers import differences, final_state, stable
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
@@ -65,27 +65,14 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_number_of_fetches_does_not_grow_with_the_number_of_steps(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counts = []
-    for more in ({}, KINDS[kind][2]):
-        trainer = made(kind, more)
-        trainer.train()
-        with fetches(monkeypatch) as found:
-            assert trainer.train()["learner"]
-        counts.append(sorted(found))
-        trainer.stop()
-    assert counts[0] == counts[1]
+    few, many = (made(kind, more) for more in ({}, KINDS[kind][2]))
+    assert fetches_of(few, monkeypatch) == fetches_of(many, monkeypatch)
 
 
 def test_an_early_stop_by_kl_looks_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = []
-    for rows in (16, 4):
-        trainer = made("ppo", {"target_kl": 1e9, "sgd_minibatch_size": rows})
-        trainer.train()
-        with fetches(monkeypatch) as found:
-            trainer.train()
-        counts.append(sorted(found))
-        trainer.stop()
-    assert counts[0] == counts[1]
+    settings = ({"target_kl": 1e9, "sgd_minibatch_size": rows} for rows in (16, 4))
+    few, many = (made("ppo", more) for more in settings)
+    assert fetches_of(few, monkeypatch) == fetches_of(many, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", KINDS)

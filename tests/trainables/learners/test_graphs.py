@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.stand_in import as_accelerator, fetches, replay_captured_steps
+from tests.support.stand_in import as_accelerator, fetches_of, replay_captured_steps
 from tests.support.trainers import differences, train_to_end
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
@@ -119,16 +119,8 @@ def test_a_restored_trainer_captures_anew_and_goes_on_to_the_bit(
 @pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "iql", "dqn", "dqn, noisy"])
 def test_a_captured_step_fetches_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "num_sgd_iter" if kind == "ppo" else "updates_per_step"
-    counts = []
-    for many in (4, 9):
-        trainer = made(kind, "on", **{key: many})
-        for _ in range(3):
-            trainer.train()
-        with fetches(monkeypatch) as found:
-            trainer.train()
-        counts.append(sorted(found))
-        trainer.stop()
-    assert counts[0] == counts[1]
+    few, many = (made(kind, "on", **{key: count}) for count in (4, 9))
+    assert fetches_of(few, monkeypatch, 3) == fetches_of(many, monkeypatch, 3)
 
 
 def test_a_step_that_cannot_be_captured_is_an_ordinary_one_and_one_warning_says_so(

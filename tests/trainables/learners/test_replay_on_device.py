@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.stand_in import as_accelerator, fetches
+from tests.support.stand_in import as_accelerator, fetches_of
 from tests.support.trainers import differences, train_to_end
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.iql import IQL
@@ -108,15 +108,8 @@ def test_rows_of_all_types_are_drawn_as_they_were_stored(prioritised: bool) -> N
 
 
 def test_drawn_rows_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = []
-    for many in (2, 6):
-        trainer = made("dqn of pictures", "gpu", updates_per_step=many)
-        trainer.train()
-        with fetches(monkeypatch) as found:
-            trainer.train()
-        counts.append(sorted(found))
-        trainer.stop()
-    assert counts[0] == counts[1]
+    few, many = (made("dqn of pictures", "gpu", updates_per_step=count) for count in (2, 6))
+    assert fetches_of(few, monkeypatch) == fetches_of(many, monkeypatch)
 
 
 @pytest.mark.parametrize(
