@@ -73,12 +73,19 @@ class Runner:
         """Further ones of the environment."""
         self.folder = Folder(root / "sweeps", "lanes")
 
-    def run(self, *more: str, spec: str = SPEC, failpoint: str = "") -> tuple[int, str]:
+    def run(self, *more: str, spec: str = SPEC, failpoint: str = "", code: int = 0) -> str:
+        """Run the spec; return what is printed. It must end with this code."""
         (self.root / "space.yaml").write_text(spec)
         pool = () if "--pool" in more else ("--pool", "stack")
-        return self.call("run", "space.yaml", *pool, *more, failpoint=failpoint)
+        return self.call("run", "space.yaml", *pool, *more, failpoint=failpoint, code=code)
 
-    def call(self, *arguments: str, failpoint: str = "") -> tuple[int, str]:
+    def run_killed_and_resumed(self, failpoint: str, spec: str = SPEC) -> None:
+        """Run the spec, whose driver is killed at `failpoint`, and resume it to its end."""
+        self.run(spec=spec, failpoint=failpoint, code=-signal.SIGKILL)
+        self.call("resume", "lanes")
+
+    def call(self, *arguments: str, failpoint: str = "", code: int = 0) -> str:
+        """Call the command; return what it prints. It must end with this code."""
         environment = {
             **os.environ,
             **self.variables,
@@ -97,7 +104,9 @@ class Runner:
             check=False,
             text=True,
         )
-        return done.returncode, done.stdout + done.stderr
+        said = done.stdout + done.stderr
+        assert done.returncode == code, said
+        return said
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +123,7 @@ def runner(tmp_path: Path, cache: Path) -> Runner:
 def straight(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Folder:
     """The sweep that nobody killed."""
     runner = Runner(tmp_path_factory.mktemp("straight"), cache)
-    code, said = runner.run()
-    assert code == 0, said
+    runner.run()
     return runner.folder
 
 
@@ -176,10 +184,7 @@ def test_a_sweep_of_lanes_has_the_trials_curves_and_checkpoints_of_any_other(
 def test_a_killed_driver_is_resumed_to_the_bit(
     runner: Runner, straight: Folder, failpoint: str
 ) -> None:
-    code, said = runner.run(failpoint=failpoint)
-    assert code == -signal.SIGKILL, said
-    code, said = runner.call("resume", "lanes")
-    assert code == 0, said
+    runner.run_killed_and_resumed(failpoint)
     assert everything(runner.folder) == everything(straight)
 
 
@@ -193,16 +198,12 @@ def test_lanes_of_other_noise_are_in_one_program_and_are_resumed_to_the_bit(
 stop:"""
     spec = SPEC.replace("CartPole-v1", "Pendulum-v1").replace("stop:", noise)
     spec = spec.replace("hidden: [8]}", "hidden: [4]}\n  horizon: 20")
-    code, said = runner.run(spec=spec)
-    assert code == 0, said
+    runner.run(spec=spec)
     trials = sweeps.history(runner.folder).trials
     assert len({trial.searched["exploration_config.type"] for trial in trials}) == 2
     (tmp_path / "killed").mkdir()
     again = Runner(tmp_path / "killed", cache)
-    code, said = again.run(spec=spec, failpoint="stepping:11:parent")
-    assert code == -signal.SIGKILL, said
-    code, said = again.call("resume", "lanes")
-    assert code == 0, said
+    again.run_killed_and_resumed("stepping:11:parent", spec)
     assert everything(again.folder) == everything(runner.folder)
 
 
@@ -219,8 +220,7 @@ SHAPES_SPEC = SPEC.replace("model: {hidden: [8]}", "horizon: 30").replace(
 def several_shapes(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Folder:
     """The sweep of two shapes that nobody killed."""
     runner = Runner(tmp_path_factory.mktemp("shapes"), cache)
-    code, said = runner.run(spec=SHAPES_SPEC)
-    assert code == 0, said
+    runner.run(spec=SHAPES_SPEC)
     return runner.folder
 
 
@@ -239,11 +239,10 @@ def test_stacks_of_several_widths_are_resumed_to_the_bit(
     trials = sweeps.history(several_shapes).trials
     widths = {*((str(one.searched["model.hidden"]), one.config["lanes"]) for one in trials)}
     assert widths == {("[8]", 6), ("[16]", 2)}
-    code, said = runner.run(spec=SHAPES_SPEC, failpoint=failpoint)
-    if failpoint != "stepping:9:self":
-        assert code == -signal.SIGKILL, said
-        code, said = runner.call("resume", "lanes")
-    assert code == 0, said
+    if failpoint == "stepping:9:self":
+        runner.run(spec=SHAPES_SPEC, failpoint=failpoint)
+    else:
+        runner.run_killed_and_resumed(failpoint, SHAPES_SPEC)
     assert everything(runner.folder) == everything(several_shapes)
 
 
@@ -251,17 +250,13 @@ def test_stacks_of_several_widths_are_resumed_to_the_bit(
 def test_lanes_with_a_replay_are_resumed_to_the_bit(
     runner: Runner, tmp_path: Path, cache: Path
 ) -> None:
-    code, said = runner.run(spec=DQN_SPEC)
-    assert code == 0, said
+    runner.run(spec=DQN_SPEC)
     trials = sweeps.history(runner.folder).trials
     assert len({trial.searched["n_step"] for trial in trials}) > 1
     assert any(trial.iteration == 9 for trial in trials)
     (tmp_path / "killed").mkdir()
     again = Runner(tmp_path / "killed", cache)
-    code, said = again.run(spec=DQN_SPEC, failpoint="stepping:11:parent")
-    assert code == -signal.SIGKILL, said
-    code, said = again.call("resume", "lanes")
-    assert code == 0, said
+    again.run_killed_and_resumed("stepping:11:parent", DQN_SPEC)
     assert everything(again.folder) == everything(runner.folder)
 
 
@@ -269,8 +264,7 @@ def test_lanes_with_a_replay_are_resumed_to_the_bit(
 def test_a_killed_process_of_lanes_costs_each_of_them_one_slice(
     runner: Runner, straight: Folder
 ) -> None:
-    code, said = runner.run(failpoint="stepping:11:self")
-    assert code == 0, said
+    runner.run(failpoint="stepping:11:self")
     assert len(list(lost(runner.folder))) > 1
     assert everything(runner.folder) == everything(straight)
 
@@ -325,8 +319,7 @@ def test_memory_that_does_not_suffice_halves_the_lanes_and_changes_nothing_else(
     runner: Runner, straight: Folder
 ) -> None:
     runner.variables = {"DEVICE_HOLDS": "4"}
-    code, said = runner.run(spec=FAILING)
-    assert code == 0, said
+    said = runner.run(spec=FAILING)
     halved = "the memory of the device does not suffice for 6 lanes; the sweep continues with 3"
     assert said.count(halved) == said.count("does not suffice") == 1
     assert charged(runner.folder) == []
@@ -339,9 +332,7 @@ def test_a_device_that_is_lost_ends_the_driver_and_the_sweep_is_resumed_to_the_b
 ) -> None:
     device = runner.root / "device"
     runner.variables = {"DEVICE_DIES_AT": "9", "DEVICE_COUNTS": str(device)}
-    for command in (("run",), ("resume", "lanes")):
-        code, said = runner.run(spec=FAILING) if command == ("run",) else runner.call(*command)
-        assert code == 4, said
+    for said in (runner.run(spec=FAILING, code=4), runner.call("resume", "lanes", code=4)):
         (line,) = [line for line in said.splitlines() if "ECC_UNCORRECTABLE" in line]
         assert "the device was lost (INTERNAL: CUDA_ERROR" in line
         assert "`sweep resume`" in line
@@ -349,8 +340,7 @@ def test_a_device_that_is_lost_ends_the_driver_and_the_sweep_is_resumed_to_the_b
     assert charged(runner.folder) == []
     device.unlink()
     runner.variables["DEVICE_DIES_AT"] = "1000000"
-    code, said = runner.call("resume", "lanes")
-    assert code == 0, said
+    runner.call("resume", "lanes")
     assert everything(runner.folder) == everything(straight)
 
 
@@ -358,8 +348,7 @@ def test_a_device_that_is_lost_ends_the_driver_and_the_sweep_is_resumed_to_the_b
 def test_more_places_and_other_neighbours_change_no_bit_on_a_cpu(
     runner: Runner, straight: Folder
 ) -> None:
-    code, said = runner.run("--jobs", "2")
-    assert code == 0, said
+    runner.run("--jobs", "2")
     few = {trial.number: trial for trial in sweeps.history(runner.folder).trials}
     assert {trial.config["lanes"] for trial in few.values()} == {2}
     for number in few:
@@ -370,8 +359,7 @@ def test_more_places_and_other_neighbours_change_no_bit_on_a_cpu(
 @pytest.mark.slow
 def test_what_lanes_have_learnt_is_exported(straight: Folder, runner: Runner) -> None:
     root = straight.root.parent
-    code, said = Runner(root, root).call("export-model", "lanes", "--out", str(runner.root / "out"))
-    assert code == 0, said
+    Runner(root, root).call("export-model", "lanes", "--out", str(runner.root / "out"))
     assert list((runner.root / "out").rglob("*.onnx"))
 
 
@@ -391,8 +379,7 @@ def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
         spec = spec.replace("  sgd_minibatch_size: 64\n", "").replace(
             "  num_sgd_iter: {randint: [1, 4]}\n", ""
         )
-    code, said = runner.run(spec=spec)
-    assert code == 2
+    said = runner.run(spec=spec, code=2)
     assert key in said
     assert "lanes" in said
     assert not (runner.root / "sweeps").exists()
@@ -404,13 +391,11 @@ def test_everything_that_cannot_be_a_lane_is_said_at_once_after_misspelt_keys(
     not_in_lanes = "monitor: true\n  optimizer: {name: sgd}"
     spec = SPEC.replace("log_sys_usage: false", not_in_lanes).replace("[8]}", "[8]}\n  MORE")
     line = 1 + spec.splitlines().index("  monitor: true")
-    code, said = runner.run(spec=spec.replace("MORE", "gama: 0.9"))
-    assert code == 2
+    said = runner.run(spec=spec.replace("MORE", "gama: 0.9"), code=2)
     misspelt = f"space.yaml:{line - 3}: config.gama: is not a setting of this trainer; "
     assert said.splitlines()[-1].startswith(f"sweep: {misspelt}")
     assert "lanes" not in said
-    code, said = runner.run(spec=spec.replace("  MORE\n", ""))
-    assert code == 2
+    said = runner.run(spec=spec.replace("  MORE\n", ""), code=2)
     *_, monitor, optimizer = said.splitlines()
     assert f"space.yaml:{line - 1}: config.monitor: true cannot be used with trials" in monitor
     assert f"space.yaml:{line}: config.optimizer.name: sgd cannot be used" in optimizer
@@ -457,10 +442,8 @@ def test_the_space_for_lanes_has_many_trials_and_one_program() -> None:
 
 
 def test_a_sweep_that_was_begun_without_lanes_is_not_resumed_with_them(runner: Runner) -> None:
-    code, said = runner.run("--pool", "inline", "--trials", "1")
-    assert code == 0, said
-    code, said = runner.call("resume", "lanes", "--pool", "stack", "--trials", "2")
-    assert code == 2
+    runner.run("--pool", "inline", "--trials", "1")
+    said = runner.call("resume", "lanes", "--pool", "stack", "--trials", "2", code=2)
     assert "began without lanes" in said
 
 
