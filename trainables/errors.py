@@ -293,6 +293,12 @@ def nearest(word: object, known_words: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+def type_of(value: object) -> str:
+    """Return the name of a value's type with its article: ``a list`` or ``an int``."""
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeioAEIO" else f"a {name}"
+
+
 def printable(text: str) -> str:
     """Return `text` with control characters and marks of text direction escaped, safe to print."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -50,6 +50,7 @@ from trainables.errors import (
     WrongFormat,
     printable,
     shorten,
+    type_of,
 )
 
 if TYPE_CHECKING:
@@ -702,7 +703,7 @@ def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> d
         return {"data": None, "files": files, **({"path": path} if path else {})}
     if not pickles and not isinstance(returned, Mapping):
         remedy = "return a dict of plain data, or write files into the folder that it is given"
-        raise StateError(place, f"a {type(returned).__name__}, {shorten(returned)},", remedy)
+        raise StateError(place, f"{type_of(returned)}, {shorten(returned)},", remedy)
     if files:
         found = f"what it returned in addition to files ({', '.join(sorted(files))})"
         remedy = "only one of the two is given back: return a dict, or write files and return None"

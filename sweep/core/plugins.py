@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sweep.core.errors import NotLoaded, SweepError, UnknownName, UsageError
 from trainables.core import importing
-from trainables.errors import NotImportable, nearest, printable
+from trainables.errors import NotImportable, nearest, printable, type_of
 
 if TYPE_CHECKING:
     from sweep.core.pickled import PickledTrainable
@@ -179,11 +179,7 @@ class Kind(Generic[T]):
                         f"as {self.base.__module__}.{self.base.__qualname__} describes"
                     )
             return loaded
-        described = (
-            f"the class {loaded.__name__}"
-            if inspect.isclass(loaded)
-            else f"a {type(loaded).__name__}"
-        )
+        described = f"the class {loaded.__name__}" if inspect.isclass(loaded) else type_of(loaded)
         raise UsageError(
             f"{self.noun}: '{printable(name)}' is {described}; expected a subclass of "
             f"{self.base.__module__}.{self.base.__qualname__}{alternative}"

@@ -448,7 +448,8 @@ class History:
         if isinstance(event, FinalEvaluationBegan):
             if strange := [n for n in event.trials if n >= len(self.trials)]:
                 raise ValueError(
-                    f"a final evaluation of trials {strange}, but there are only {len(self.trials)}"
+                    f"a final evaluation names the trials {strange}, but only "
+                    f"{len(self.trials)} exist"
                 )
             self.final_evaluation = event
             return

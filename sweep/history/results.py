@@ -6,7 +6,7 @@ from typing import Any
 
 from sweep.history.events import Metrics, Scalar
 from trainables.core.results import VOLATILE_KEYS
-from trainables.errors import printable, shorten
+from trainables.errors import printable, shorten, type_of
 
 #: Maximum number of characters kept of a text value.
 LONGEST_TEXT = 200
@@ -86,7 +86,7 @@ def _describe(value: Any) -> str:
     if shape is not None:
         return f"an array of shape {tuple(shape)}"
     if isinstance(value, Sequence):
-        return f"a {type(value).__name__} of {len(value)}"
+        return f"{type_of(value)} of {len(value)}"
     return NOTHING if value is None else f"of type {type(value).__name__}"
 
 

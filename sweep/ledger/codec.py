@@ -217,7 +217,7 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
     if isinstance(event, Created):
         _check_created(event)
     if isinstance(event, TermBegan | FinalEvaluationBegan | LimitsChanged) and event.jobs == 0:
-        raise DecodeError("jobs: 0, not at least 1")
+        raise DecodeError("jobs is 0; expected at least 1")
     return event
 
 
@@ -259,9 +259,9 @@ def _check_created(event: Created) -> None:
     The files of the parents' checkpoints are checked too.
     """
     if not 1 <= event.replicas <= sections.MOST:
-        raise DecodeError(f"replicas: {event.replicas}, not 1 to {sections.MOST}")
+        raise DecodeError(f"replicas is {event.replicas}; expected 1 to {sections.MOST}")
     if event.births and len(event.births) != event.replicas:
-        raise DecodeError(f"births: {len(event.births)}, but {event.replicas} replicas")
+        raise DecodeError(f"births has {len(event.births)} entries for {event.replicas} replicas")
     for birth in event.births:
         _check_saved(birth.saved)
 
@@ -272,4 +272,4 @@ def _check_saved(saved: Saved) -> None:
     Such a file lies in the trial's folder.
     """
     if not _FILE.fullmatch(saved.file):
-        raise DecodeError(f"file: {short_repr(saved.file)}, not the name of a file alone")
+        raise DecodeError(f"file is {short_repr(saved.file)}; expected a name without folders")

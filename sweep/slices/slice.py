@@ -34,7 +34,7 @@ from trainables.checkpoint import disk
 from trainables.checkpoint.remote import RemoteError
 from trainables.core import failpoints, strict_json
 from trainables.core.processes.program import is_ctrl_c
-from trainables.errors import NoResult, TrainableError, WorkerDied, shorten
+from trainables.errors import NoResult, TrainableError, WorkerDied, shorten, type_of
 from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two updates of the progress file.
@@ -498,7 +498,7 @@ def _to_json(value: object) -> Mapping[str, Any]:
     """
     data = strict_json.parse(json.dumps(value, allow_nan=False).encode())
     if not isinstance(data, dict):
-        raise TypeError(f"it is a {type(value).__name__}")
+        raise TypeError(f"it is {type_of(value)}")
     return data
 
 

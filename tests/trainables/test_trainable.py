@@ -389,7 +389,7 @@ def _pipes(folder: Path) -> None:
         (_writes(""), "which is not in the folder"),
         (_writes({"x": 1}), r"in addition to files \(a.bin\)"),
         (lambda _: [1, 2], r"a list, \[1, 2\], .*return a dict of plain data"),
-        (lambda _: 3, "a int, 3,"),
+        (lambda _: 3, "an int, 3,"),
         (_links, "'newest.bin', a link"),
         (_pipes, "'pipe', a link, pipe or device"),
     ],
@@ -414,7 +414,7 @@ def test_what_could_not_be_given_back_is_refused_when_it_is_saved(
             self.taken = checkpoint
 
     trainable = Careless()
-    if pickles and words.startswith("a "):
+    if pickles and words.startswith(("a ", "an ")):
         trainable.restore(trainable.save(tmp_path))
         assert trainable.taken in ([1, 2], 3)
         return

@@ -136,7 +136,11 @@ def _check_free_space(parent: int, size: int) -> None:
     found = os.statvfs(parent)
     free = found.f_bavail * found.f_frsize
     if free < FREE_SPACE_FACTOR * size:
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free} bytes for {size}")
+        raise OSError(
+            errno.ENOSPC,
+            f"{os.strerror(errno.ENOSPC)}: {free} bytes are free, but {FREE_SPACE_FACTOR * size} "
+            "are needed",
+        )
 
 
 def _write_file(parent: int, name: str, pieces: Iterable[Piece], durable: bool) -> None:

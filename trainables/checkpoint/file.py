@@ -33,6 +33,7 @@ from trainables.errors import (
     SigningError,
     UnreadableCheckpoint,
     printable,
+    type_of,
 )
 
 #: Largest file without its segments, bytes: pickle, arrays inside, header and padding.
@@ -165,7 +166,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
 
         state = unpack(packed.pickled, packed.arrays, path, vouch, uses_arrays=True)
         if not isinstance(state, dict):
-            raise CorruptCheckpoint(path, f"its state is a {type(state).__name__}, not a dict")
+            raise CorruptCheckpoint(path, f"its state is {type_of(state)}, not a dict")
         return Loaded(header, state)
 
 

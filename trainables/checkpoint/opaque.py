@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.checkpoint.signing import Opaque
-from trainables.errors import StateError, TrainableError, printable, shorten
+from trainables.errors import StateError, TrainableError, printable, shorten, type_of
 
 
 def pack(data: object, name: str, allowed: bool) -> Any:
@@ -117,7 +117,7 @@ def write_files(folder: Path, files: Mapping[str, object]) -> None:
     """
     for name, content in files.items():
         if not isinstance(content, Opaque):
-            found = f"{shorten(name)}: a {type(content).__name__} in place of a file's bytes"
+            found = f"{shorten(name)}: {type_of(content)} in place of a file's bytes"
             raise TrainableError(f"{found}; use a checkpoint that sweep has written")
         target = Path(path_in(str(folder), name))
         target.parent.mkdir(parents=True, exist_ok=True)

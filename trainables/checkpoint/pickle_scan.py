@@ -242,7 +242,7 @@ class _Machine:
         """
         code, number = self.pickled[self.before], self.pickled[self.before + 1 : self.position]
         if code not in b"KMJ" or int.from_bytes(number, "little") != self.arrays:
-            raise Refused(f"the next array must have the number {self.arrays}, and has another")
+            raise Refused(f"the next array must have the number {self.arrays}, but has another")
         self.pop(1)
         self.stack.append(_ARRAY)
         self.arrays += 1

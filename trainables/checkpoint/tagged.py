@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.checkpoint.signing import Opaque
+from trainables.errors import type_of
 
 #: Key of every tagged dict; states that use it themselves are refused.
 TAG: Final = "\0type"
@@ -216,7 +217,7 @@ def _decode_tensor(data: NDArray[Any]) -> Any:
 def _decode_deque(items: Any, maxlen: Any) -> deque[Any]:
     """Return a deque of a list's items; raise ValueError if `items` is no list."""
     if type(items) is not list:
-        raise ValueError(f"the items of a deque are a {type(items).__name__}, not a list")
+        raise ValueError(f"the items of a deque are {type_of(items)}, not a list")
     return deque(items, maxlen=maxlen)
 
 

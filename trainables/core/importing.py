@@ -16,7 +16,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-from trainables.errors import ConfigError, NotImportable, nearest, printable, shorten
+from trainables.errors import ConfigError, NotImportable, nearest, printable, shorten, type_of
 
 
 @contextlib.contextmanager
@@ -163,7 +163,7 @@ def load_callable(place: str, path: str, description: str) -> Callable[..., Any]
         hint = nearest(path.partition(":")[2], error.known or ()).removeprefix("; ")
         raise ConfigError(place, path, allowed, hint, str(error)) from error
     if not callable(imported):
-        problem = f"{shorten(path)} is a {type(imported).__name__}, which cannot be called"
+        problem = f"{shorten(path)} is {type_of(imported)}, which cannot be called"
         raise ConfigError(place, path, allowed, problem=problem)
     loaded: Callable[..., Any] = imported
     return loaded

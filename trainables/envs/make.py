@@ -50,7 +50,7 @@ from trainables.envs.spaces.images import (
 from trainables.envs.spaces.masks import ActionMask, MaskedObservation, Source
 from trainables.envs.spaces.observations import NoPreprocessor
 from trainables.envs.state import mujoco
-from trainables.errors import ConfigError, nearest, shorten
+from trainables.errors import ConfigError, nearest, shorten, type_of
 
 #: Any environment of gymnasium.
 Env = gymnasium.Env[Any, Any]
@@ -412,10 +412,10 @@ def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
     """Raise ConfigError unless `env` is a gymnasium.Env, and no vector environment."""
     if isinstance(env, VectorEnv) or together.has_form(env):
         given = config.native_vector_env
-        why = f"it made a {type(env).__name__}, whose environments are stepped together"
+        why = f"it made {type_of(env)}, whose environments are stepped together"
         raise ConfigError.of_conflict("native_vector_env", given, config.env, "true", why)
     if not isinstance(env, gymnasium.Env):
-        problem = f"{config.env} made a {type(env).__name__}"
+        problem = f"{config.env} made {type_of(env)}"
         raise ConfigError("env", config.env, "a gymnasium.Env", problem=problem)
 
 

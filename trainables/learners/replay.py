@@ -213,7 +213,7 @@ class ReplayBuffer:
         if not self._columns:
             self._allocate(kinds)
         if kinds != self._columns:
-            raise ValueError(f"rows of {kinds}, where this replay has {self._columns}")
+            raise ValueError(f"the rows have {kinds}, but this replay has {self._columns}")
         count = len(next(iter(rows.values())))
         chosen = (self._next + np.arange(count)) % self._capacity
         if self._there is not None:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from trainables.core.importing import import_path_of, load_callable
 from trainables.core.settings import Section, WrongKey
-from trainables.errors import ConfigError, in_yaml, shorten
+from trainables.errors import ConfigError, in_yaml, shorten, type_of
 
 if TYPE_CHECKING:
     from trainables.offline.reader import InputReader
@@ -269,7 +269,7 @@ def make_user_defined(key: str, source: str | Maker, kind: type[T], context: IOC
     made: object = maker(context)
     if not isinstance(made, kind):
         allowed = f"a class derived from {kind.__module__}.{kind.__name__}"
-        problem = f"{shorten(source)} made a {type(made).__name__}"
+        problem = f"{shorten(source)} made {type_of(made)}"
         raise ConfigError(key, source, allowed, problem=problem)
     return made
 

@@ -108,7 +108,7 @@ class MinariReader(FilesReader):
         except BROKEN as error:
             raise NotABatch(f"no episode ({type(error).__name__}: {first_line(error)})") from None
         if (found := len(columns["rewards"])) != steps:
-            raise NotABatch(f"{found} steps of an episode of {steps}")
+            raise NotABatch(f"{found} of the {steps} steps of an episode")
         return self._rows.checked(columns)
 
     def size(self, path: Path) -> int:

@@ -20,7 +20,7 @@ from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import Spread
 from trainables.envs.spaces.observations import is_wide
-from trainables.errors import ConfigError, StoredDataError, shorten
+from trainables.errors import ConfigError, StoredDataError, shorten, type_of
 from trainables.offline.batches import NAMES, Array, Batch, Columns
 from trainables.offline.following import add_following
 from trainables.offline.packed import NotAnArray, unpack
@@ -217,7 +217,7 @@ class RowsByPolicy:
             NotABatch: an unknown policy, or anything else than a batch.
         """
         if not isinstance(value, Mapping):
-            raise NotABatch(f"expected an object with columns, but found a {type(value).__name__}")
+            raise NotABatch(f"expected an object with columns, but found {type_of(value)}")
         kind, by_policy = value.get("type", "MultiAgentBatch"), value.get("policy_batches")
         if kind != "MultiAgentBatch":
             raise NotABatch(
@@ -246,7 +246,7 @@ def _check_policy_columns(readers: Mapping[str, Rows], pid: str, columns: Any) -
         known = f"the policies are {', '.join(readers)}"
         raise NotABatch(f"there is no policy {str(pid)[:40]!r}; {known}")
     if not isinstance(columns, Mapping):
-        raise NotABatch(f"policy {pid} has a {type(columns).__name__} instead of columns")
+        raise NotABatch(f"policy {pid} has {type_of(columns)} instead of columns")
     try:
         return readers[pid].checked(columns)
     except NotABatch as error:
@@ -268,15 +268,15 @@ def _select_columns(value: Any) -> list[tuple[str, Any]]:
     the object is not a batch of one agent, or has an unknown column.
     """
     if not isinstance(value, dict):
-        raise NotABatch(f"this is a {type(value).__name__}, not an object with columns")
+        raise NotABatch(f"expected an object with columns, but found {type_of(value)}")
     kind = value.get("type")
     if kind == "MultiAgentBatch":
         policies = value.get("policy_batches")
         if not isinstance(policies, dict) or set(policies) != {POLICY}:
-            raise NotABatch(f"a batch of several agents; one of {POLICY} alone can be read")
+            raise NotABatch(f"the batch has several agents; only batches of {POLICY} can be read")
         value = policies[POLICY]
     elif kind != "SampleBatch":
-        raise NotABatch(f"type {str(kind)[:40]!r}; expected SampleBatch")
+        raise NotABatch(f"the type is {str(kind)[:40]!r}; expected SampleBatch")
     known = NAMES.keys() | _NUMBERS.keys()
     columns = [(name, one) for name, one in value.items() if name in known - UNREAD]
     if "terminateds" not in value and "dones" in value:
@@ -284,7 +284,8 @@ def _select_columns(value: Any) -> list[tuple[str, Any]]:
     for name in value:
         if name not in known | UNREAD | {"type"} and not name.startswith("state_"):
             likely = "obs, new_obs, actions, rewards, terminateds, truncateds, t, eps_id"
-            raise NotABatch(f"unknown column {name[:40]!r}; known are {likely} and RLlib's others")
+            known_names = f"{likely} and the other columns of RLlib"
+            raise NotABatch(f"unknown column {name[:40]!r}; expected one of {known_names}")
     return columns
 
 

@@ -181,11 +181,13 @@ def check_fits(
     for part, found, known in (("weights", weights, shapes), ("optimizer", moments, parameters)):
         if found.keys() != set(known):
             other = sorted(set(found) ^ set(known))
-            raise ValueError(f"{part}: those of another policy, which differs in {other}")
+            raise ValueError(f"{part}: it belongs to another policy, which differs in {other}")
     for config, names in groups:
         check_moments({name: moments[name] for name in names}, config)
     for name, (shape, kind) in shapes.items():
         arrays = [weights[name], *(m for m in moments.get(name, {}).values() if np.ndim(m))]
         for array in arrays:
             if np.shape(array) != shape or np.asarray(array).dtype != kind:
-                raise ValueError(f"{name}: {np.shape(array)}; expected {kind} {shape}")
+                raise ValueError(
+                    f"{name} has the shape {np.shape(array)}; expected {shape} of {kind}"
+                )

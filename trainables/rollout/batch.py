@@ -109,7 +109,7 @@ class Fragment:
                 column: Array = found[name]
                 return column
         raise AttributeError(
-            f"a fragment without the column {name!r}; it has "
+            f"the fragment has no column {name!r}; it has "
             f"{', '.join(self.arrays) if 'last' in vars(self) else 'none yet'}"
         )
 

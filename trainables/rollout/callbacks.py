@@ -21,7 +21,7 @@ from pydantic import Field
 from trainables.checkpoint.normal_form import normalise
 from trainables.core.importing import import_path_of, load_callable
 from trainables.core.settings import Section
-from trainables.errors import CallbackError, ConfigError, nearest, shorten
+from trainables.errors import CallbackError, ConfigError, nearest, shorten, type_of
 
 #: A callback that is a function of one dict, as in RLlib.
 Function = Callable[[dict[str, Any]], Any]
@@ -319,7 +319,7 @@ def _instance(source: Any) -> Callbacks:
     made = _callable("callbacks", source)()
     if not isinstance(made, Callbacks):
         allowed = "a class derived from trainables.Callbacks, or a callable that makes one"
-        problem = f"{shorten(source)} made a {type(made).__name__}"
+        problem = f"{shorten(source)} made {type_of(made)}"
         raise ConfigError("callbacks", source, allowed, problem=problem)
     return made
 

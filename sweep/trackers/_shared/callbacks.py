@@ -36,7 +36,7 @@ from sweep.history.history import History
 from sweep.history.seeds import FIRST_TEST, is_test, seed_of
 from sweep.trackers import TrackerContext
 from trainables.core.processes.child import ChildProcess, Patience
-from trainables.errors import TrainableError, nearest, printable
+from trainables.errors import TrainableError, nearest, printable, type_of
 
 #: Method → names of its arguments; all are plain data.
 METHODS: Mapping[str, tuple[str, ...]] = {
@@ -68,7 +68,7 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
     loaded = kind.imported(name, paths)
     shown = printable(name)
     if not inspect.isclass(loaded):
-        raise UsageError(f"callback: '{shown}' is a {type(loaded).__name__}; expected a class")
+        raise UsageError(f"callback: '{shown}' is {type_of(loaded)}; expected a class")
     known = ", ".join(METHODS)
     named = [one for one in dir(loaded) if one.startswith("on_")]
     for one in named:

@@ -161,7 +161,7 @@ def test_an_exam_of_a_trial_that_does_not_exist_is_a_damaged_ledger(
     here = Here(capsys, swept.root)
     code, _, err = here("best", "demo")
     assert code == DamagedLedger.exit_code
-    assert "a final evaluation of trials [9], but there are only 9" in err
+    assert "a final evaluation names the trials [9], but only 9 exist" in err
     assert len(err.strip().splitlines()) == 1
     code, out, _ = here("verify", "demo")
     assert code == 6

@@ -111,5 +111,5 @@ def test_no_slots_at_all_are_no_word_of_a_driver(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path)
     with closing(Ledger(folder.ledger)) as ledger:
         ledger.append(None, [TermBegan("host", 1, 2, jobs=0)])
-    with pytest.raises(DamagedLedger, match="jobs: 0"):
+    with pytest.raises(DamagedLedger, match="jobs is 0"):
         sweeps.history(folder)

@@ -42,7 +42,7 @@ def test_a_name_that_the_module_does_not_have_is_answered_with_the_nearest(tmp_p
 
 
 def test_what_is_neither_class_nor_function_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a int; expected a subclass"):
+    with pytest.raises(UsageError, match="is an int; expected a subclass"):
         find(tmp_path, "number_x", "Thing = 3")
 
 

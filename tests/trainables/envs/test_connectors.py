@@ -371,7 +371,7 @@ def test_a_checkpoint_whose_actions_were_not_spread_is_refused_where_they_are(
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nobody": ({"connectors": ["Stack"]}, "FrameStack or package.module:Name"),
     "one frame": ({"connectors": [{"FrameStack": {"frames": 1}}]}, "at least 2"),
-    "no connector": ({"connectors": [f"{HERE}:nothing"]}, "made a int"),
+    "no connector": ({"connectors": [f"{HERE}:nothing"]}, "made an int"),
     "another shape": ({"connectors": [f"{HERE}:Longer"]}, r"\(1, 4\).*expected \(1, 2\)"),
     "an error": ({"connectors": [f"{HERE}:Raising"]}, "RuntimeError: no such row"),
     "masks": (
@@ -397,7 +397,7 @@ def test_what_cannot_be_is_refused_in_one_line(case: str) -> None:
 def test_images_and_squashed_actions_are_refused() -> None:
     image = {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "image"}}
     for previous in ("lstm_use_prev_action", "lstm_use_prev_reward"):
-        with pytest.raises(ConfigError, match=rf"^model\.{previous}.*pixels cannot be combined"):
+        with pytest.raises(ConfigError, match=rf"^model\.{previous}.*an image has no place"):
             make({**WORLD, **image, "model": {previous: True}})
     with pytest.raises(ConfigError, match=r"normalize_actions.*within the bounds already"):
         SAC({"env": "Pendulum-v1", "normalize_actions": True})

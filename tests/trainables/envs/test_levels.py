@@ -92,7 +92,7 @@ def test_a_slow_measurement_is_told_with_what_to_set(
     monkeypatch.setattr(measuring, "_measured", {})
     measured(f"{HERE}:Unreadable")
     (told,) = [one.getMessage() for one in caplog.records if "is slow" in one.getMessage()]
-    assert "env_level: B measures only that, env_level: C nothing" in told
+    assert "env_level: B measures only that level, env_level: C measures nothing" in told
 
 
 @pytest.mark.slow

@@ -188,8 +188,8 @@ def test_moments_of_some_weights_are_taken_over_and_those_of_others_are_at_rest(
 @pytest.mark.parametrize(
     ("part", "says"),
     [
-        ({"weights": {}}, "weights: those of another policy"),
-        ({"optimizer": {}}, "optimizer: those of another policy"),
+        ({"weights": {}}, "weights: it belongs to another policy"),
+        ({"optimizer": {}}, "optimizer: it belongs to another policy"),
     ],
 )
 def test_the_state_of_another_policy_is_refused_and_changes_nothing(
@@ -201,7 +201,9 @@ def test_the_state_of_another_policy_is_refused_and_changes_nothing(
     with pytest.raises(ValueError, match=says):
         flat.set_state({**other, **part})
     wide = {**other["weights"], "actor.0.bias": np.zeros(8, dtype=np.float32)}
-    with pytest.raises(ValueError, match=r"actor\.0\.bias: \(8,\); expected float32 \(7,\)"):
+    with pytest.raises(
+        ValueError, match=r"actor\.0\.bias has the shape \(8,\); expected \(7,\) of float32"
+    ):
         flat.set_state({**other, "weights": wide})
     double = {**other["weights"], "actor.0.bias": np.zeros(7)}
     with pytest.raises(ValueError, match=r"actor\.0\.bias"):

@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="the replay is empty"):
         replay.sample(1)
     replay.add(numbered(0, 3))
-    with pytest.raises(ValueError, match="where this replay has"):
+    with pytest.raises(ValueError, match="but this replay has"):
         replay.add(numbered(0, 3, width=4))
     with pytest.raises(ConfigError, match="buffer_size: 9 differs from the checkpoint's 8"):
         ReplayBuffer(9, seed=6).set_state(replay.get_state())

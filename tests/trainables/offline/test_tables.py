@@ -471,7 +471,7 @@ def test_an_episode_that_is_torn_or_gone_is_said_with_its_number(sets: Path) -> 
     part.write_bytes(whole[: len(whole) // 2])
     refused("no episode")
     pq.write_table(pq.read_table(pa.BufferReader(whole)).slice(0, 2), part)
-    refused("1 steps of an episode of 3")
+    refused("1 of the 3 steps of an episode")
     shutil.rmtree(part.parent)
     refused("no episode")
 

@@ -237,7 +237,7 @@ REFUSED = {
     "Crowded": "outputs depend on their row alone",
     "Counting": "outputs depend on their row alone",
     "Doubles": "both.weight of Doubles is torch.float64",
-    "Empty": "Empty has no parameters that learn",
+    "Empty": "Empty has no parameter that requires",
     "Raising": r"for observations \(3, 4\) it raised RuntimeError: no rows today",
     "tensor": "tensor made a Tensor; expected a torch.nn.Module",
     "Nett": "did you mean 'Net'",

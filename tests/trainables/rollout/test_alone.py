@@ -274,7 +274,7 @@ def test_W20_states_may_come_in_one_array() -> None:
     ("policy", "more", "words"),
     [
         (object, {}, "policy: .* raised TypeError"),
-        (lambda *_: 3, {}, "made a int"),
+        (lambda *_: 3, {}, "made an int"),
         (7, {}, "policy: 7 is not allowed"),
         ({"a": Draws}, {}, "has one agent"),
         (NonZero, {}, "zeros"),

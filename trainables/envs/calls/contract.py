@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.errors import shorten
+from trainables.errors import shorten, type_of
 
 Array = NDArray[Any]
 #: observation, reward, terminated, truncated, info
@@ -152,9 +152,7 @@ def refused_seed(error: TypeError) -> EnvContractError | None:
 
 def _wrong_step(returned: Any) -> EnvContractError:
     """Return the error for a step that is not five values."""
-    count = (
-        f"{len(returned)} values" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
-    )
+    count = f"{len(returned)} values" if isinstance(returned, tuple) else f"{type_of(returned)}"
     older = (
         (
             "; these are the four values of the older gym interface: split its done into "
@@ -179,7 +177,7 @@ def _as_float(reward: Any) -> float:
     )
     if array is None or array.size != 1 or array.dtype.kind not in "biuf":
         raise EnvContractError(
-            f"step() returned the reward {shorten(reward)}, a {type(reward).__name__}; "
+            f"step() returned the reward {shorten(reward)}, {type_of(reward)}; "
             "expected one real number"
         )
     return float(array.item())
@@ -189,8 +187,7 @@ def _as_bool(flag: Any, name: str) -> bool:
     """Return the flag `name` as a bool; raises EnvContractError if it is not one."""
     if not isinstance(flag, bool | np.bool):
         raise EnvContractError(
-            f"step() returned {name} = {shorten(flag)}, a {type(flag).__name__}; "
-            "expected True or False"
+            f"step() returned {name} = {shorten(flag)}, {type_of(flag)}; expected True or False"
         )
     return bool(flag)
 
@@ -199,7 +196,7 @@ def _require_dict(info: Any, method: str) -> dict[str, Any]:
     """Return an info; raises EnvContractError if it is not a dict."""
     if not isinstance(info, dict):
         raise EnvContractError(
-            f"{method}() returned the info {shorten(info)}, a {type(info).__name__}; "
+            f"{method}() returned the info {shorten(info)}, {type_of(info)}; "
             "expected a dict, which may be empty"
         )
     return info

@@ -34,7 +34,7 @@ from jax import Array, lax, random
 
 from trainables.envs.compiled.contract import StepResult
 from trainables.envs.spaces.images import part_divisor
-from trainables.errors import ConfigError, shorten
+from trainables.errors import ConfigError, shorten, type_of
 
 #: Dtype → dtype of 32 bits in which its numbers are stored; those of 32 bits are not listed.
 _WIDER = {
@@ -256,4 +256,4 @@ def _described(state: Any) -> dict[str, str]:
 
 def _kind(value: Any) -> str:
     """Return words about the type and length of a value that a user's function returned."""
-    return f"{len(value)} values" if isinstance(value, tuple) else f"a {type(value).__name__}"
+    return f"{len(value)} values" if isinstance(value, tuple) else f"{type_of(value)}"

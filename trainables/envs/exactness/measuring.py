@@ -287,12 +287,12 @@ class Inquiry:
     def _warn_if_slow(self, level: Level) -> None:
         """Log a warning if the measurement took more than `SLOW_S` seconds."""
         seconds = time.perf_counter() - self._began_at
-        one = f"env_level: {level} measures only that, " if level in EXACT else ""
+        one = f"env_level: {level} measures only that level, " if level in EXACT else ""
         if seconds >= SLOW_S:
             logger.warning(
-                "%s is slow: it took %.0f s to measure that it comes back at level %s, which every "
-                "sweep does once; %senv_level: C nothing",
-                *(self._config.env, seconds, level, one),
+                "%s is slow: measuring once per sweep that it can be restored at level %s took "
+                "%.0f s; %senv_level: C measures nothing",
+                *(self._config.env, level, seconds, one),
             )
 
     def _start_child(self) -> "_Child | None":

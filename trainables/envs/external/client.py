@@ -145,7 +145,7 @@ class PolicyClient:
     ) -> None:
         parts = urllib.parse.urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PolicyServerError(f"address {shorten(address)}; expected http://HOST:PORT")
+            raise PolicyServerError(f"address is {shorten(address)}; expected http://HOST:PORT")
         try:
             port = parts.port
         except ValueError as error:
@@ -160,7 +160,7 @@ class PolicyClient:
             "Content-Type": "application/json",
         }
         if inference not in ("remote", "local"):
-            raise PolicyServerError(f"inference {shorten(inference)}; expected remote or local")
+            raise PolicyServerError(f"inference is {shorten(inference)}; expected remote or local")
         self._decides = inference == "local"
         self._said: dict[str, Any] = {"version": None}
         """The server's latest description of its policies."""

@@ -56,7 +56,7 @@ def _read(path: Path) -> str:
             f"{path}: {error.strerror}; name a file with the token (token_file), or set {VARIABLE}"
         ) from None
     if status.st_mode & 0o077:
-        raise TokenError(f"{path}: others can read this token; chmod 600 {path}")
+        raise TokenError(f"{path}: others can read this token; run chmod 600 {path}")
     return _checked(content.decode("ascii", "replace"), str(path))
 
 

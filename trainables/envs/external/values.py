@@ -49,7 +49,7 @@ def checked_logp(space: spaces.Space[Any], logp: Any, place: str) -> Any:
     if logp is None or (is_number(logp) and -most <= logp <= highest + ROUNDING):
         return logp
     expected = f"the log-probability of the action, from {-most:g} to {highest:g}, or None"
-    raise EpisodeError(f"{place}: the logp {shorten(logp)}; expected {expected}")
+    raise EpisodeError(f"{place}: the logp is {shorten(logp)}; expected {expected}")
 
 
 def is_number(value: Any) -> bool:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from trainables.envs.external.polled import EpisodeError
 from trainables.envs.external.values import checked
-from trainables.errors import shorten
+from trainables.errors import shorten, type_of
 
 #: Version of the protocol; server and clients refuse other versions.
 PROTOCOL = 1
@@ -179,7 +179,7 @@ def describe(space: spaces.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Box):
         bounds = {"low": _bounds_to_json(space.low), "high": _bounds_to_json(space.high)}
         return {"box": list(space.shape), **bounds, "dtype": str(space.dtype)}
-    raise ValueError(f"a {type(space).__name__}, which clients cannot receive")
+    raise ValueError(f"{type_of(space)}, which clients cannot receive")
 
 
 def parse_space(data: Any) -> spaces.Space[Any]:

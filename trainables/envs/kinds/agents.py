@@ -488,8 +488,9 @@ def _read_dicts(_: Any, returned: Any) -> _Stepped:
     if isinstance(observations, Exception):
         if not terminated.get(ALL):
             raise EnvContractError(
-                f"step() gave the exception {observations!r} as observation, and terminateds "
-                f"without {ALL}: True; an environment that failed ends its episode for all agents"
+                f"step() returned the exception {observations!r} in place of observations, but "
+                f"terminateds has no {ALL}: True; end the episode of an environment that failed "
+                "for all agents"
             )
         raise observations
     if ALL not in terminated and ALL not in truncated:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trainables.envs.spaces.leaves import count_choices, inner, leaf_values, named_leaves
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, type_of
 
 Array = NDArray[Any]
 #: Action space that is no Tuple or Dict.
@@ -230,7 +230,7 @@ def leaves(space: spaces.Space[Any]) -> Iterator[ActionLeaf]:
     for name, leaf in named_leaves(space, "action").items():
         whole = isinstance(leaf, spaces.Box) and not np.issubdtype(leaf.dtype, np.floating)
         if not isinstance(leaf, ActionLeaf) or whole:
-            kind = "a Box of integers" if whole else f"a {type(leaf).__name__}"
+            kind = "a Box of integers" if whole else f"{type_of(leaf)}"
             if name == "action":
                 problem = f"its action space is {leaf}, and policies cannot choose from {kind}"
             else:

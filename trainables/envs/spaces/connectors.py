@@ -33,7 +33,7 @@ from trainables.envs.spaces.observations import (
     load_preprocessor,
     make_preprocessor,
 )
-from trainables.errors import ConfigError, nearest, shorten
+from trainables.errors import ConfigError, nearest, shorten, type_of
 
 Array = NDArray[Any]
 #: A step as the settings name it: a path or a name of `KNOWN`, alone or with its arguments.
@@ -360,7 +360,7 @@ def _make_and_try(
         problem = f"{path} raised {raised} when it was tried with the environment's spaces"
         raise ConfigError(PLACE, path, problem=problem) from error
     if made is not connector:
-        problem = f"{path} made a {type(made).__name__}"
+        problem = f"{path} made {type_of(made)}"
         raise ConfigError(PLACE, path, allowed, problem=problem)
     shown = row_shape(connector.observation_space)
     if observed.shape != (1, *shown) or following.shape != memory.shape:

@@ -26,7 +26,7 @@ from trainables.envs.spaces.images import (
     row_dtype,
 )
 from trainables.envs.spaces.leaves import count_choices, inner, named_leaves
-from trainables.errors import ConfigError, EnvError, NotFiniteError
+from trainables.errors import ConfigError, EnvError, NotFiniteError, type_of
 
 Array = NDArray[Any]
 #: A function that writes an observation into a vector (D,).
@@ -258,7 +258,7 @@ def _check_leaves(space: spaces.Space[Any]) -> None:
                 "(gymnasium.wrappers.FilterObservation) or becomes numbers (minigrid's "
                 "FlatObsWrapper), and give the function that returns it: env: "
                 "package.module:function",
-                f"{name} is a {type(leaf).__name__}, which policies cannot read",
+                f"{name} is {type_of(leaf)}, which policies cannot read",
             )
         chosen = isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete)
         if chosen and count_choices(leaf) > MOST_FEATURES:

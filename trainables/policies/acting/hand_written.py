@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import rows_of
-from trainables.errors import ConfigError, WorkerError, shorten
+from trainables.errors import ConfigError, WorkerError, shorten, type_of
 from trainables.policies.acting.actor import Acted, Actor, Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.exploration.actions import StochasticSampling
@@ -71,7 +71,7 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
         actor.load(policy.acting_weights())
         return actor
     if not callable(getattr(policy, "compute_actions", None)):
-        problem = f"{shorten(source)} made a {type(policy).__name__}, which is not a policy"
+        problem = f"{shorten(source)} made {type_of(policy)}, which is not a policy"
         raise ConfigError("policy", source, ALLOWED, problem=problem)
     # A second object is called once to find which columns it returns in addition to its actions.
     probe = HandWritten(make(), env_spaces, None)

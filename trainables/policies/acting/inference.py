@@ -97,13 +97,13 @@ class InferencePolicy:
         expected = self.split_state(self.initial_memory())
         if len(state) != len(expected):
             raise ValueError(
-                f"a state of {len(state)} part(s), where this policy has {len(expected)}: pass "
+                f"the state has {len(state)} parts; expected {len(expected)} for this policy: pass "
                 "what get_initial_state() or the last call returned"
             )
         parts = [np.asarray(part, dtype=np.float32) for part in state]
         shapes, known = [p.shape for p in parts], [p.shape for p in expected]
         if shapes != known:
-            raise ValueError(f"a state of shapes {shapes}, where this policy's has {known}")
+            raise ValueError(f"the state has the shapes {shapes}; expected {known} for this policy")
         return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
 
     def with_previous(self, memory: Array, action: Any, reward: float | None) -> Array:

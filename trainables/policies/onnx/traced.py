@@ -75,7 +75,7 @@ def inline(
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         if any(isinstance(value, onnx.GraphProto) for value in attributes.values()):
             raise ExportError(
-                f"{named} branches ({node.op_type}), which no exported policy does; "
+                f"{named} branches ({node.op_type}), which an exported policy cannot; "
                 "compute both cases and select one"
             )
         if node.op_type == "Constant":

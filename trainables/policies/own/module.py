@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from trainables.core import rng
 from trainables.core.importing import load_callable
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.errors import ConfigError, shorten
+from trainables.errors import ConfigError, shorten, type_of
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import Architecture, OwnModule
@@ -214,17 +214,19 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
             given = dict(settings.arguments)
             raise ConfigError(place, given, hint=hint, problem=raised) from error
     if not isinstance(module, nn.Module):
-        raise _refusal(settings, "a torch.nn.Module", f"{name} made a {type(module).__name__}")
+        raise _refusal(settings, "a torch.nn.Module", f"{name} made {type_of(module)}")
     parameters = dict(module.named_parameters())
     if not any(one.requires_grad for one in parameters.values()):
-        raise _refusal(settings, "at least one", f"{name} has no parameters that learn")
+        raise _refusal(
+            settings, "a module that can learn", f"{name} has no parameter that requires a gradient"
+        )
     for key, one in parameters.items():
         if one.dtype != torch.float32 or one.is_meta or isinstance(one, nn.UninitializedParameter):
             hint = f"{key} of {name} is {'lazy' if one.is_meta else one.dtype}"
             raise _refusal(settings, "a module whose parameters are float32", hint)
     for key, entry in module.state_dict().items():
         if not isinstance(entry, Tensor):
-            hint = f"{key} is a {type(entry).__name__}: register_buffer() keeps tensors"
+            hint = f"{key} is {type_of(entry)}: register_buffer() keeps tensors"
             raise _refusal(settings, "a module whose state is made of tensors", hint)
     return module
 

@@ -461,9 +461,9 @@ class ExternalSampler(AgentsSampler):
         fault = next((one for one in each if isinstance(one, Exception)), None)
         if fault is not None and not polled.terminateds.get(env_id, {}).get(ALL):
             raise EnvError(
-                f"{self._episode_label(env_id)}: a poll gave the exception {fault!r} as "
-                f"observation, and terminateds without {ALL}: True; an environment that failed "
-                "ends its episode for all agents"
+                f"{self._episode_label(env_id)}: a poll returned the exception {fault!r} "
+                f"in place of observations, but terminateds has no {ALL}: True; end the episode of "
+                "an environment that failed for all agents"
             ) from fault
         return fault
 

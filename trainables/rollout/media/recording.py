@@ -310,7 +310,8 @@ class VideoRecorder:
             raise
         except Exception as error:
             raise EnvError(
-                f"worker 0, environment 0: a picture could not be made or shown, "
-                f"{type(error).__name__}: {error}; {self._key}: false continues without"
+                f"worker 0, environment 0: a picture could not be made or shown: "
+                f"{type(error).__name__}: {error}; set {self._key} to false to continue without "
+                "pictures"
             ) from error
         self._seconds += time.perf_counter() - began

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from trainables.errors import ConfigError, TrainableError, shorten
+from trainables.errors import ConfigError, TrainableError, shorten, type_of
 
 P = TypeVar("P")
 DEFAULT_POLICY_ID = "default_policy"
@@ -65,9 +65,7 @@ def apply_packed(worker: Any, packed: bytes) -> bytes:
     try:
         return _as_bytes(answer, True)
     except Exception as error:  # noqa: BLE001 likewise
-        text = (
-            f"the function returned a {type(answer).__name__}, which cannot be sent back: {error}"
-        )
+        text = f"the function returned {type_of(answer)}, which cannot be sent back: {error}"
         return _as_bytes(f"{text}; return plain values", False)
 
 

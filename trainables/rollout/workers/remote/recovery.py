@@ -17,7 +17,7 @@ from pydantic import Field
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.state.replay import steps_to_replay
-from trainables.errors import TrainableError, WorkerError
+from trainables.errors import TrainableError, WorkerError, type_of
 from trainables.rollout.agents import worker as agents_worker
 from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch
 from trainables.rollout.batch import PackedSample, Sample
@@ -271,7 +271,7 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
     """
     subject = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):
-        raise WorkerError(f"{subject}: a {type(sample).__name__}")
+        raise WorkerError(f"{subject}: {type_of(sample)}")
     if isinstance(sample, MultiAgentBatch) and isinstance(spec, AgentsSpec):
         return agents_worker.checked(sample, spec)
     steps = sum(fragment.valid.size for fragment in sample.fragments)
