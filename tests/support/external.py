@@ -9,14 +9,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tests.support.trainers import only_worker
 from trainables.envs.external import ExternalEnv
 from trainables.trainer.trainer import Trainer
 
 
 def address_of(trainer: Trainer) -> str:
     """Where the policy server that a trainer has begun answers."""
-    worker = trainer.workers.local_worker()
-    assert worker is not None
+    worker = only_worker(trainer)
     worker.envs.reset(None)
     (address,) = worker.foreach_env(lambda server: server.address)
     return str(address)

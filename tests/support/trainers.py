@@ -9,6 +9,7 @@ import numpy as np
 
 from trainables.algorithms.ppo import PPO
 from trainables.core.results import VOLATILE_KEYS
+from trainables.rollout.workers.worker import RolloutWorker
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -42,6 +43,13 @@ PLAIN: dict[str, Any] = {
 def make(config: Mapping[str, Any] | None = None, seed: int = 7) -> PPO:
     """A small trainer; `config` overrides `SMALL`."""
     return PPO({**SMALL, **(config or {})}, TrialContext(seed=seed))
+
+
+def only_worker(trainer: Trainer) -> RolloutWorker:
+    """The worker of a trainer that has no others."""
+    worker = trainer.workers.local_worker()
+    assert worker is not None
+    return worker
 
 
 def run(trainer: Trainer, iterations: int) -> list[dict[str, Any]]:

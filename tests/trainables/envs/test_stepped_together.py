@@ -20,6 +20,7 @@ from tests.support.together import (
     WithSettings,
     made,
 )
+from tests.support.trainers import only_worker
 from trainables import Callbacks
 from trainables.algorithms.ppo import PPO
 from trainables.envs.make import EnvironmentConfig
@@ -61,8 +62,7 @@ def test_W15_a_class_that_steps_together_is_stepped_as_one_object(env: Any, leve
     try:
         assert trainer.config["native_vector_env"] is True
         assert trainer.level == level
-        worker = trainer.workers.local_worker()
-        assert worker is not None
+        worker = only_worker(trainer)
         (fragment,) = worker.sample().fragments
         ages = fragment.observations[:, :, 1]
         ended = fragment.terminated | fragment.truncated
@@ -107,8 +107,7 @@ def test_W15_beside_num_envs_a_class_may_take_the_whole_of_its_settings(env: Any
 
 def test_W15_what_is_seen_may_be_a_dict() -> None:
     trainer = ppo(Named)
-    worker = trainer.workers.local_worker()
-    assert worker is not None
+    worker = only_worker(trainer)
     (fragment,) = worker.sample().fragments
     trainer.train()
     trainer.stop()
@@ -134,8 +133,7 @@ def test_W15_each_environment_gets_an_action_that_is_a_dict_as_a_dict() -> None:
 def test_W15_numbers_in_a_dict_are_taken_as_those_of_a_box_are() -> None:
     """Of another width, and beyond the bounds that the space says."""
     trainer = ppo(Beyond, env_level="C")
-    worker = trainer.workers.local_worker()
-    assert worker is not None
+    worker = only_worker(trainer)
     (fragment,) = worker.sample().fragments
     trainer.stop()
     assert fragment.observations[:, :, 1].min() == 200
@@ -143,8 +141,7 @@ def test_W15_numbers_in_a_dict_are_taken_as_those_of_a_box_are() -> None:
 
 def test_W15_a_first_observation_is_as_the_space_has_it_beside_whole_numbers() -> None:
     trainer = ppo(Whole, env_level="C")
-    worker = trainer.workers.local_worker()
-    assert worker is not None
+    worker = only_worker(trainer)
     (fragment,) = worker.sample().fragments
     trainer.stop()
     at, age = np.moveaxis(fragment.observations, -1, 0)
@@ -162,8 +159,7 @@ def test_W15_a_dict_that_its_space_does_not_hold_is_said() -> None:
 
 def test_W15_an_info_may_hold_an_empty_dict() -> None:
     trainer = ppo(Hits)
-    worker = trainer.workers.local_worker()
-    assert worker is not None
+    worker = only_worker(trainer)
     infos = worker.envs.step(np.zeros(3, np.int64)).infos
     trainer.stop()
     assert [infos[i]["hits"] for i in range(3)] == [{"left": 1}, {}, {}]

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 
 from tests.support.external import BOX, PLAYED, Counting, seen
+from tests.support.trainers import only_worker
 from tests.support.waiting import Deadline
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
@@ -39,8 +40,7 @@ def ppo(env: Any, **more: Any) -> PPO:
 
 
 def sampled(trainer: Trainer, times: int = 1) -> list[Sample]:
-    worker = trainer.workers.local_worker()
-    assert worker is not None
+    worker = only_worker(trainer)
     samples = []
     for _ in range(times):
         sample = worker.sample()
@@ -507,8 +507,7 @@ class NoReset(Polling):
 def test_P17_W15_polled_environments_are_decided_for_at_once(env: type[Polling]) -> None:
     trainer = ppo(env)
     try:
-        worker = trainer.workers.local_worker()
-        assert worker is not None
+        worker = only_worker(trainer)
         rows: list[int] = []
         act = worker._actor.act
 

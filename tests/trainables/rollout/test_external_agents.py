@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.support.external import AGENTS, BOX, ROLES, Counting, Roles, seen_by
+from tests.support.trainers import only_worker
 from tests.support.waiting import Deadline, wait_until
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
@@ -55,8 +56,7 @@ def ppo(env: Any = f"{HERE}:Roles", agents: Mapping[str, Any] = TWO, **more: Any
 
 
 def sampled(trainer: Trainer, times: int = 1) -> list[MultiAgentBatch]:
-    worker = trainer.workers.local_worker()
-    assert worker is not None
+    worker = only_worker(trainer)
     samples = [worker.sample() for _ in range(times)]
     return [one for one in samples if isinstance(one, MultiAgentBatch)]
 
@@ -233,8 +233,7 @@ def test_E8_P16_callbacks_of_episodes_are_called_in_environments_that_call(
     agents = {"multiagent": TWO} if env == "Roles" else {}
     trainer = PPO({"env": f"{HERE}:{env}", **SMALL, **agents, "callbacks": Noting})
     try:
-        worker = trainer.workers.local_worker()
-        assert worker is not None
+        worker = only_worker(trainer)
         sample = worker.sample()
         result = trainer.train()
     finally:
@@ -378,8 +377,7 @@ def test_one_agent_has_no_dict_of_ends() -> None:
 
 def test_an_unknown_policy_is_said_with_its_agent() -> None:
     with ppo() as trainer:
-        worker = trainer.workers.local_worker()
-        assert worker is not None
+        worker = only_worker(trainer)
         worker._sampler._mapper = lambda agent, episode: "nobody"
         with pytest.raises(ConfigError, match=r"'nobody'.*agent '[abc]'"):
             trainer.train()
@@ -431,8 +429,7 @@ def test_E14_policies_come_and_go_and_episodes_that_had_them_are_lost(patient: l
         trainer.add_policy("third")  # type: ignore[attr-defined]
         trainer.train()
         assert not patient
-        worker = trainer.workers.local_worker()
-        assert worker is not None
+        worker = only_worker(trainer)
         (env,) = worker.foreach_env(lambda one: one)
         wait_until(lambda: all_wait(env))
         # an episode that ended since the last poll has no player any more that could be told

@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.support.external import BOX, seen
+from tests.support.trainers import only_worker
 from trainables.algorithms.ppo import PPO
 from trainables.envs.external import ASYNC_RESET
 from trainables.errors import ConfigError, EnvError
@@ -110,14 +111,12 @@ def ppo(env: type[Patient], **more: Any) -> Iterator[PPO]:
 
 
 def sampled(trainer: PPO, times: int = 1) -> list[Sample]:
-    worker = trainer.workers.local_worker()
-    assert worker is not None
+    worker = only_worker(trainer)
     return [worker.sample() for _ in range(times)]
 
 
 def base_of(trainer: PPO) -> Any:
-    worker = trainer.workers.local_worker()
-    assert worker is not None
+    worker = only_worker(trainer)
     (base,) = worker.foreach_env(lambda one: one)
     return base
 

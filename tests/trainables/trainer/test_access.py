@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.support.trainers import SMALL, differences, make, run
+from tests.support.trainers import SMALL, differences, make, only_worker, run
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO, Config
 from trainables.algorithms.sac import SAC
@@ -17,7 +17,6 @@ from trainables.algorithms.td3 import TD3
 from trainables.core.settings import parse
 from trainables.errors import CheckpointError, ConfigError, TrainableError
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
-from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_set import LocalWorkers
 from trainables.trainer.config import (
     TrainerConfig,
@@ -28,11 +27,6 @@ from trainables.trainer.config import (
 from trainables.trainer.trainer import Trainer
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
-
-
-def local(trainer: PPO) -> RolloutWorker:
-    assert isinstance(trainer.workers, LocalWorkers)
-    return trainer.workers.worker
 
 
 # ---- the trainer -----------------------------------------------------------------------------
@@ -135,7 +129,7 @@ def test_T21_weights_by_policy() -> None:
     observation = np.full(4, 0.1)
     assert differences(other.get_weights(), weights) == []
     assert other.compute_action(observation) == one.compute_action(observation)
-    assert differences(local(other).get_weights(), weights) == []
+    assert differences(only_worker(other).get_weights(), weights) == []
     with pytest.raises(ConfigError, match="one of default_policy"):
         one.get_weights(["nobody"])
     with pytest.raises(ConfigError, match=r"actor\.0\.weight is missing"):
@@ -150,7 +144,7 @@ def test_weights_may_be_lists_of_numbers() -> None:
     assert policy is not None
     policy.set_weights({name: weight.tolist() for name, weight in its.items()})
     assert differences(other.get_weights(), one.get_weights()) == []
-    assert differences(local(other).get_weights(), one.get_weights()) == []
+    assert differences(only_worker(other).get_weights(), one.get_weights()) == []
     misfits: list[tuple[Any, str]] = [
         ([[1.0], [1.0, 2.0]], "is no array"),
         (np.full(its["actor.0.weight"].shape, "1"), "has values of type <U1; expected numbers"),
@@ -298,7 +292,7 @@ def test_B12_the_local_worker_takes_the_same_functions() -> None:
     trainer = make()
     assert trainer.workers.foreach_worker(lambda worker: worker.spec.index) == [0]
     assert len(trainer.workers.foreach_env(lambda env: env)[0]) == 3
-    worker = local(trainer)
+    worker = only_worker(trainer)
     assert worker.get_policy("nobody") is None
     assert worker.foreach_trainable_policy(lambda policy, pid: pid) == [DEFAULT_POLICY_ID]
     assert worker.apply(lambda one: one is worker)
@@ -307,16 +301,16 @@ def test_B12_the_local_worker_takes_the_same_functions() -> None:
 
 def test_B6_B15_weights_bring_global_variables_along() -> None:
     one, other = make(seed=1), make(seed=2)
-    worker = local(other)
-    worker.set_weights(local(one).get_weights(), {"timestep": 5})
+    worker = only_worker(other)
+    worker.set_weights(only_worker(one).get_weights(), {"timestep": 5})
     assert worker.get_global_vars() == {"timestep": 5}
     assert worker.for_policy(timestep) == 5
-    assert differences(worker.get_weights(), local(one).get_weights()) == []
+    assert differences(worker.get_weights(), only_worker(one).get_weights()) == []
     worker.set_weights(worker.get_weights())
     assert worker.get_global_vars() == {"timestep": 5}
     with pytest.raises(ConfigError, match="one of default_policy"):
         worker.set_weights({DEFAULT_POLICY_ID: {}, "nobody": {}}, {"timestep": 6})
-    assert differences(worker.get_weights(), local(one).get_weights()) == []
+    assert differences(worker.get_weights(), only_worker(one).get_weights()) == []
     assert worker.get_global_vars() == {"timestep": 5}
     one.stop()
     other.stop()
@@ -325,10 +319,10 @@ def test_B6_B15_weights_bring_global_variables_along() -> None:
 def test_B14_a_worker_gives_back_filters_and_policy() -> None:
     one, other = make(seed=1), make(seed=2)
     run(one, 1)
-    saved = local(one).save()
+    saved = only_worker(one).save()
     assert set(saved) == {"filters", "state"}
-    local(other).restore(saved)
-    assert differences(local(other).save(), saved) == []
+    only_worker(other).restore(saved)
+    assert differences(only_worker(other).save(), saved) == []
     one.stop()
     other.stop()
 
@@ -385,7 +379,9 @@ def test_T21_a_policy_shows_its_spaces_settings_weights_and_state(tmp_path: Path
     assert mine.global_timestep == 96
     its.set_weights(mine.get_weights())
     assert differences(dict(its.get_weights()), dict(mine.get_weights())) == []
-    assert differences(local(other).get_weights(), {DEFAULT_POLICY_ID: mine.get_weights()}) == []
+    assert (
+        differences(only_worker(other).get_weights(), {DEFAULT_POLICY_ID: mine.get_weights()}) == []
+    )
     its.set_state(mine.get_state())
     assert differences(its.get_state(), mine.get_state()) == []
     assert Path(mine.export_model(str(tmp_path))).name == "policy.onnx"
@@ -422,11 +418,12 @@ def test_T18_an_object_writes_nowhere_but_in_its_own_folder(tmp_path: Path) -> N
 
 def test_B12_workers_have_indices_and_are_here_or_in_children() -> None:
     here = make()
-    assert here.workers.local_worker() is local(here)
+    assert isinstance(here.workers, LocalWorkers)
+    assert here.workers.local_worker() is here.workers.worker
     assert here.workers.remote_workers() == []
     assert here.workers.foreach_worker_with_index(lambda _, index: index) == [0]
     here.workers.sync_weights({n: w * 0 for n, w in here.get_weights()[DEFAULT_POLICY_ID].items()})
-    assert not any(w.any() for w in local(here).get_weights()[DEFAULT_POLICY_ID].values())
+    assert not any(w.any() for w in only_worker(here).get_weights()[DEFAULT_POLICY_ID].values())
     here.stop()
     trainer = make(TWO)
     try:

@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.support.agents import Dicts
+from tests.support.trainers import only_worker
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
@@ -18,7 +19,6 @@ from trainables.errors import ConfigError
 from trainables.rollout.agents.worker import MultiAgentBatch
 from trainables.rollout.callbacks import Callbacks
 from trainables.rollout.workers.worker import RolloutWorker
-from trainables.rollout.workers.worker_set import LocalWorkers
 from trainables.trainer.multi_agent.trainer import multi_agent_class
 from trainables.trainer.trainer import Trainer
 
@@ -35,11 +35,6 @@ def made(
 ) -> Trainer:
     config = {"env": f"{HERE}:Targets", "multiagent": multiagent, "env_level": "A"}
     return algorithm({**config, **(SMALL if algorithm is PPO else WITHOUT_SGD), **more})
-
-
-def local(trainer: Trainer) -> RolloutWorker:
-    assert isinstance(trainer.workers, LocalWorkers)
-    return trainer.workers.worker
 
 
 def numbers(trainer: Trainer | RolloutWorker) -> dict[str, dict[str, Any]]:
@@ -280,7 +275,7 @@ def test_policies_are_reached_by_their_names(tmp_path: Path) -> None:
 
 def test_weights_of_which_one_does_not_fit_change_no_policy() -> None:
     trainer, other = made(EACH), made(EACH, seed=7)
-    worker = local(trainer)
+    worker = only_worker(trainer)
     before, workers_before = numbers(trainer), numbers(worker)
     fits = {"left": other.get_weights(["left"])["left"]}
     misfits: list[dict[str, Any]] = [{"right": {}}, {"nobody": {}}]
@@ -297,7 +292,7 @@ def test_weights_of_which_one_does_not_fit_change_no_policy() -> None:
 
 def test_a_worker_stores_weights_for_its_only_policy_under_its_name() -> None:
     trainer = made()
-    worker = local(trainer)
+    worker = only_worker(trainer)
     zeros = {name: one * 0 for name, one in trainer.get_weights()["shared"].items()}
     worker.set_weights({"": zeros})
     assert list(worker.get_weights()) == ["shared"]
