@@ -448,8 +448,8 @@ def validate_config(settings: TrainerConfig) -> None:
     check_offline(settings.offline, flat, usual)
     linear = [key for key, value in flat.items() if is_linear(key, value)]
     if linear and not settings.schedule.schedule_timesteps:
-        problem = f"is not set, and {linear[0]}: linear needs the environment steps that it runs"
-        hint = "set it, or stop.timesteps_total, from which it is taken"
+        problem = f"is not set, but {linear[0]}: linear needs it as the length of the schedule"
+        hint = "set it to a number of environment steps, or set stop.timesteps_total, its default"
         raise ConfigError("schedule_timesteps", None, hint=hint, problem=problem)
 
 

@@ -210,12 +210,14 @@
       const rows = range(data.trials.length);
       const x = rows.map((row) => one.raw(row) === null ? null : one.raw(row) + jitter(row));
       const here = rows.filter((row) => x[row] !== null), earlier = here.map((row) => data.trials[row] < data.since);
+      const seen = here.map((row) => x[row]), is_log = one.axis.type === "log" && seen.length;
+      const drawn = is_log ? { type: "log", ...powers(Math.min(...seen), Math.max(...seen)) } : one.axis; // ticks where points are
       return [[{
         x: here.map((row) => x[row]), y: here.map((row) => data.scores[row]), mode: "markers", hoverinfo: "text",
         text: here.map((row) => `trial ${data.trials[row]}: ${number(data.scores[row])}<br>${safe(one.name)} ${one.label(row)}`),
         marker: { size: here.length > 300 ? 4 : 7, color: here.map((row) => data.rung[row] / top), cmin: 0, cmax: 1, colorscale: scale(), symbol: earlier.map((its) => (its ? "circle-open" : "circle")), line: { width: earlier.map((its) => (its ? 1.5 : 0.5)), color: color("card") } },
       }], layout({
-        xaxis: axis(safe(one.name), { ...one.axis, showgrid: !data.axes[index].labels }),
+        xaxis: axis(safe(one.name), { ...drawn, showgrid: !data.axes[index].labels }),
         yaxis: axis("", { range: span(data.scores) }),
       })];
     },

@@ -77,9 +77,7 @@ def test_what_is_no_schedule_is_refused(key: str, wrong: object) -> None:
 
 
 def test_a_linear_one_needs_its_length() -> None:
-    with pytest.raises(
-        ConfigError, match=r"clip_param_schedule: linear needs the environment steps"
-    ):
+    with pytest.raises(ConfigError, match=r"clip_param_schedule: linear needs it as the length"):
         PPO({"env": "CartPole-v1", "clip_param_schedule": "linear"})
 
 

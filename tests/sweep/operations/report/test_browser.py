@@ -216,6 +216,18 @@ def test_earlier_trials_are_rings_and_earlier_ends_are_lines(tab: Browser, tmp_p
     assert tab.trouble == []
 
 
+def test_a_narrow_part_of_a_logarithmic_axis_has_ticks(tab: Browser, tmp_path: Path) -> None:
+    space = {"lr": {"loguniform": [1e-6, 1.0]}}
+    folder = sweeps.make(
+        tmp_path, trials=2, scheduler="fifo", space=space, initial=[{"lr": 0.0018}, {"lr": 0.0061}]
+    )
+    sweeps.run(folder)
+    page.write(tmp_path / "page.html", page.build(lookup.read(folder), 0.0))
+    tab.open_drawn(tmp_path / "page.html")
+    ticks = "[...document.querySelectorAll('[data-chart=slice] .xtick text')]"
+    assert tab.evaluate(f"{ticks}.map(t => t.textContent).join()") == "0.002,0.005"
+
+
 def test_words_of_users_are_neither_run_nor_links(tab: Browser, pages: list[Path]) -> None:
     tab.open_drawn(pages[0])
     assert tab.evaluate("typeof window.evil") == "undefined"
