@@ -151,7 +151,12 @@ def _with_help(error: click.ClickException) -> str:
     message, context = error.format_message(), getattr(error, "ctx", None)
     for words, plain in _PLAIN_WORDS.items():
         message = message.replace(words, plain)
-    return f"{message.removesuffix('.')}; see {context.command_path} --help" if context else message
+    if not context:
+        return message
+    help_command = f"{context.command_path} --help"
+    if message.endswith("?"):
+        return f"{message} See {help_command}"
+    return f"{message.removesuffix('.')}; see {help_command}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

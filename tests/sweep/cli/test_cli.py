@@ -731,7 +731,7 @@ def test_what_click_finds_is_followed_by_where_help_is(here: Here, spec: Path) -
     for command, words in (
         (["explain", "demo"], "Missing argument 'TRIAL'; see sweep explain --help"),
         (["export-schedule", "demo", "0", "1"], "see sweep export-schedule --help"),
-        (["shw"], "see sweep --help"),
+        (["shw"], "Did you mean 'show'? See sweep --help"),
         (["watch", "demo"], "No such command 'watch'; here it is `sweep status --watch`; see"),
         (["report", "demo", "--out", "no/x.html"], "there is no folder 'no'; create it first; see"),
     ):
