@@ -7,10 +7,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 from gymnasium import spaces
 
 from tests.support.trainers import only_worker
-from trainables.envs.external import ExternalEnv
+from trainables.envs.external import EpisodeLost, ExternalEnv
 from trainables.trainer.trainer import Trainer
 
 
@@ -163,3 +164,18 @@ class Roles(Counting):
     def who(step: int) -> tuple[bool, bool, bool]:
         """Which agents act in a step."""
         return True, step % 3 == 0, 2 <= step <= 4
+
+
+def note_lost_episodes(kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Why episodes were lost from now on, of players of `kind`, who begin another one then."""
+    lost: list[str] = []
+    play = kind.play
+
+    def patiently(self: Any, number: int) -> None:
+        try:
+            play(self, number)
+        except EpisodeLost as error:
+            lost.append(str(error))
+
+    monkeypatch.setattr(kind, "play", patiently)
+    return lost

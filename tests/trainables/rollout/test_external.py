@@ -10,13 +10,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from tests.support.external import BOX, PLAYED, Counting, seen
+from tests.support.external import BOX, PLAYED, Counting, note_lost_episodes, seen
 from tests.support.trainers import only_worker
 from tests.support.waiting import Deadline
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
-from trainables.envs.external import ASYNC_RESET, EpisodeError, EpisodeLost, ExternalEnv
+from trainables.envs.external import ASYNC_RESET, EpisodeError, ExternalEnv
 from trainables.errors import ConfigError, EnvError
 from trainables.rollout.batch import Sample
 from trainables.trainer.trainer import Trainer
@@ -338,16 +338,7 @@ def test_P21_stopping_ends_the_threads_of_an_environment() -> None:
 def test_P21_a_restore_loses_running_episodes_and_says_so_to_who_plays_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lost: list[str] = []
-    play = Counting.play
-
-    def patiently(self: Counting, number: int) -> None:
-        try:
-            play(self, number)
-        except EpisodeLost as error:
-            lost.append(str(error))
-
-    monkeypatch.setattr(Counting, "play", patiently)
+    lost = note_lost_episodes(Counting, monkeypatch)
     trainer = ppo(f"{HERE}:Counting")
     try:
         trainer.train()

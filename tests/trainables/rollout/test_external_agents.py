@@ -10,7 +10,7 @@ import psutil
 import pytest
 from gymnasium import spaces
 
-from tests.support.external import AGENTS, BOX, ROLES, Counting, Roles, seen_by
+from tests.support.external import AGENTS, BOX, ROLES, Counting, Roles, note_lost_episodes, seen_by
 from tests.support.trainers import only_worker
 from tests.support.waiting import Deadline, wait_until
 from trainables.algorithms.dqn import DQN
@@ -389,17 +389,7 @@ def test_an_unknown_policy_is_said_with_its_agent() -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Why episodes were lost, of players that begin another one."""
-    lost: list[str] = []
-    play = Roles.play
-
-    def patiently(self: Roles, number: int) -> None:
-        try:
-            play(self, number)
-        except EpisodeLost as error:
-            lost.append(str(error))
-
-    monkeypatch.setattr(Roles, "play", patiently)
-    return lost
+    return note_lost_episodes(Roles, monkeypatch)
 
 
 def all_wait(env: Roles) -> bool:
