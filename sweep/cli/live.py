@@ -201,7 +201,8 @@ class Narrator:
         if unseen and event.rows and not self._warned and self._history.best is None:
             self._warned = True
             noted = event.reason.partition("; ")[2] or f"its results had no metric '{metric}'"
-            said = f"{noted}; no trial has had it so far, and trials without it cannot be compared"
+            link = " No" if noted.endswith("?") else "; no"
+            said = f"{noted}{link} trial has had it so far"
             yield Line(Kind.NOTICE, event.trial, f"cannot be compared: {printable(said)}")
 
     def _replica(self, event: Opened | Closed) -> Replica:

@@ -158,7 +158,7 @@ def test_a_sweep_whose_metric_never_comes_says_so_once_at_the_first_rung(tmp_pat
         said = tell(parts.ledger.read(), parts.history)
     assert len(said) == 1
     assert said[0].startswith("cannot be compared: its results had no metric 'los'; they have")
-    assert "no trial has had it so far" in said[0]
+    assert said[0].endswith("did you mean 'loss'? No trial has had it so far")
 
 
 def test_a_look_after_which_a_trial_goes_on_is_no_news() -> None:
