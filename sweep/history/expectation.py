@@ -121,6 +121,8 @@ class _LevelScores(NamedTuple):
     """Weighted mean of each seed's curve (`Replica.curve_mean`); empty if one is unknown."""
     length: float
     """Value of `time_attr` at the end of the shortest curve of the seeds."""
+    early: tuple[bool, ...] = ()
+    """For each seed, True if it completed before the end of training; empty if unknown."""
 
     @property
     def all_values(self) -> tuple[float, ...]:
@@ -174,6 +176,8 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
         trial.milestone(trial.newest_event)
     ]
     path = {rest.level: _level_scores(rest, sign) for rest in scored}
+    if math.inf in path:
+        path[math.inf] = path[math.inf]._replace(early=_early_seeds(trial))
     points = tuple(path[level] for level in sorted(path))
     if any(math.isnan(level) for level in path):
         return None
@@ -186,6 +190,15 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     is_random = None if drawn <= {None} else True in drawn
     return _TrialScores(
         points, bool(trial.milestones), noise, trial.steps, is_random, trial.goal.top
+    )
+
+
+def _early_seeds(trial: Trial) -> tuple[bool, ...]:
+    """Return for each compared seed with a score whether it completed before the top rung."""
+    return tuple(
+        replica.goal.top is not None and replica.time < replica.goal.top
+        for replica in trial.compared_replicas
+        if replica.score_at() is not None
     )
 
 
@@ -461,6 +474,9 @@ class _Table:
         """Sums over the seeds at the last level, (trials, 3): squared distances of their scores
         from the mean, products of these distances with those of the curves' means, and squares of
         the latter. Where curves are unknown, scores stand for their means."""
+        self.early = np.zeros((self.rows, 3))
+        """Number of seeds at the last level that ended early, and sums over them of the distances
+        in `products` of their scores and of their curves' means, (trials, 3)."""
         self.evaluations = np.zeros(self.rows)
         self.steps = np.zeros(self.rows)
 
@@ -485,6 +501,7 @@ class _Table:
             products,
             curve_squares,
             self.lengths[rows],
+            self.early[rows],
         )
 
     def write_row(self, row: int, scores: _TrialScores | None) -> None:
@@ -502,7 +519,7 @@ class _Table:
         if scores is None:
             return
         small, above = -self.exponent, 0
-        for level, score, seeds, curves, length in scores.path:
+        for level, score, seeds, curves, length, _ in scores.path:
             column = self._column(level)
             first = min(above or column, column)
             before = (
@@ -529,6 +546,8 @@ class _Table:
             math.fsum(a * b for a, b in zip(*pair, strict=True))
             for pair in ((up, up), (up, along), (along, along))
         ]
+        early = end.early if len(end.early) == len(end.seeds) else (False,) * len(end.seeds)
+        self.early[row] = [sum(early), *(_sum_where(early, distances) for distances in (up, along))]
         self.evaluations[row] = math.ldexp(scores.evaluations, 2 * small)
         self.steps[row] = scores.steps
 
@@ -540,6 +559,11 @@ class _Table:
 def _mean(values: Sequence[float]) -> float:
     """Return the mean; NaN without values."""
     return math.fsum(value / len(values) for value in values) if values else math.nan
+
+
+def _sum_where(flags: Sequence[bool], values: Sequence[float]) -> float:
+    """Return the sum of the values whose flags are True."""
+    return math.fsum(value for flag, value in zip(flags, values, strict=True) if flag)
 
 
 def _distances(values: Sequence[float], exponent: int) -> list[float]:

@@ -41,6 +41,10 @@ class Scores(NamedTuple):
     """Sum like `squares`, but of the means of curves, (trials,)."""
     lengths: Floats
     """Length of each trial's shortest curve at each level, (trials, levels)."""
+    early: Floats | None = None
+    """Number of seeds at each trial's last level that ended early, and the sums of their distances
+    in `squares` and of those of their curves' means in `curve_squares`, (trials, 3); None if no
+    seed ended early."""
 
 
 def at_last_level(of_levels: Floats, last_levels: Whole) -> Floats:

@@ -4,8 +4,8 @@ A score is the mean of all settings, plus the effect of the setting, plus the ef
 plus the error of its evaluation. The expectation of a setting is its score without the last two:
 empirical Bayes (Efron and Morris, Stein's Estimation Rule and Its Competitors, 1973).
 
-1. Scores are compared at *levels*: the goals at which trials pause, and the end. Each is smoothed
-   by its curve first (`smoothing`).
+1. Scores are compared at *levels*: the goals at which trials pause, and the end. Scores of seeds
+   that ended early are corrected (`early_ends`), and each is smoothed by its curve (`smoothing`).
 2. From each level to the next there is a regression over the trials that reached both, under the
    seeds that they had at both. Trials are promoted by their score at the lower level, so the
    regression is valid for trials that were not promoted, too (Anderson, Maximum Likelihood
@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sweep.history.posterior.early_ends import correct
 from sweep.history.posterior.scores import (
     Floats,
     Scores,
@@ -118,7 +119,8 @@ def estimate(scores: Scores, unseen: float, is_random: bool = True) -> Estimates
     """
     if not is_random:
         return _without_luck(scores, unseen)
-    plain, (scores, doubt) = scores, smooth(scores)
+    plain, (scores, early_doubt) = scores, correct(scores)
+    scores, doubt = smooth(scores)
     last, moments = scores.last_levels, _moments(scores)
     seeds, last_scores = at_last_level(scores.seeds, last), at_last_level(scores.level_scores, last)
     squares = _Squares.sum_by_level(scores.squares, seeds - 1, last, scores.level_scores.shape[1])
@@ -138,7 +140,7 @@ def estimate(scores: Scores, unseen: float, is_random: bool = True) -> Estimates
     lean = np.where(seeds > 1, shrunk.kept_share / seeds, 1.0) * (last_scores - levels.mean[last])
     of_share = lean**2 * share**2 * 2 / (SHARE_FREEDOM + float(squares.freedom.sum()))
     spread = (shrunk.spread + of_share) * few + (1 - shrunk.kept_share) ** 2 * shrunk.doubt
-    spread += (1 - share) * doubt
+    spread += (1 - share) * doubt + early_doubt
     value, spread = _transfer_to_end(levels, share, shrunk.value, spread, last)
     whole = float(levels.variance[-1])
     error = np.sqrt(spread + whole * UNSEEN * unseen)
