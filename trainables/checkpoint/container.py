@@ -290,7 +290,7 @@ def _check_versions(header: Mapping[str, Any], source: object) -> None:
         raise WrongFormat(
             source,
             f"the file has format {written!r} and needs a reader of format {needed!r}, which "
-            "cannot be",
+            "is impossible; use another checkpoint",
         )
     if needed > FORMAT:
         raise WrongFormat(

@@ -71,7 +71,7 @@ class OwnDistribution:
                 integer.
         """
         found: Any = load_callable(PLACE, path, "a class of distributions")
-        allowed = "a whole number of at least 1, how many numbers the distribution is made from"
+        allowed = "a whole number of at least 1: the number of inputs that it needs"
         try:
             inputs = found.num_inputs(space)
         except Exception as error:

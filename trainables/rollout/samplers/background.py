@@ -170,7 +170,8 @@ class AsyncSampler:
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
             logger.warning(
-                "%s: the sampling thread is still in a step of the environment after %s s",
+                "%s: the sampling thread is still in a step of the environment after %s s; "
+                "it is left behind",
                 *(self._sampler.name, STOP_TIMEOUT_S),
             )
 
