@@ -27,7 +27,16 @@ class Corrected(NamedTuple):
 
 
 def correct(scores: Scores) -> Corrected:
-    """Return the scores at each trial's last level without the luck of early ends."""
+    """Return scores in which a seed that ended early counts as one of full length does, on average.
+
+    Args:
+        scores: measured scores. Only those at each trial's last level change, and the sums over its
+            seeds. Their field `early` says which seeds ended early.
+
+    Returns:
+        The same scores and no doubt if no setting has both kinds of seeds. A mean fall below 0 is
+        taken for 0: later ends never raise a score.
+    """
     nothing = np.zeros(len(scores.last_levels))
     if scores.early is None or not scores.early[:, 0].any():
         return Corrected(scores, nothing)
