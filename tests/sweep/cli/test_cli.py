@@ -659,7 +659,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({}, ["--timeout", "1e300"], ["--timeout", "1e+300"]),
     ({}, ["--timeout", "0"], ["--timeout", "0.0"]),
     ({}, ["--storage", "x"], ["--storage"]),
-    ({}, ["--trialz", "1"], ["--trialz", "--trials", "see sweep run --help"]),
+    ({}, ["--trialz", "1"], ["--trialz", "--trials", "See sweep run --help"]),
 ]
 
 
