@@ -22,6 +22,7 @@ from sweep.slices.retention import Retention
 from sweep.slices.stopping import Criteria
 from sweep.slices.store import SweepStore
 from sweep.spec import Stop, SweepSpec
+from sweep.spec.stopping import COUNTERS
 from trainables.checkpoint import signing
 
 #: Maximum number of earlier trials whose `Trainable.remembers` is sent with a slice.
@@ -143,14 +144,16 @@ def criteria_of(replica: Replica, stop: Stop) -> Criteria:
     """Return the stopping criteria of a replica, given those of the spec.
 
     A seed that was added later tests its trial, so it trains past a target of an objective: a
-    target ends a training at its luckiest moment.
+    target ends a training at its luckiest moment. Criteria on counters and `time_attr`, where
+    training ends, are no targets.
     """
     criteria = Criteria.from_spec(stop)
     if replica.joined_at is None:
         return criteria
     objective = replica.objective
     modes: dict[str, str] = {objective.metric: objective.mode, **dict(objective.objectives)}
-    return criteria.without_targets(modes)
+    ends = (*COUNTERS, objective.time_attr)
+    return criteria.without_targets({key: mode for key, mode in modes.items() if key not in ends})
 
 
 def past_values(

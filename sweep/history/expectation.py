@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from sweep.history.events import FINISHED, Status
 from sweep.history.objective import Objective
 from sweep.history.order import Summary
 from sweep.history.trial import Milestone, Trial
@@ -121,8 +122,8 @@ class _LevelScores(NamedTuple):
     """Weighted mean of each seed's curve (`Replica.curve_mean`); empty if one is unknown."""
     length: float
     """Value of `time_attr` at the end of the shortest curve of the seeds."""
-    early: tuple[bool, ...] = ()
-    """For each seed, True if it completed before the end of training; empty if unknown."""
+    early: tuple[bool | None, ...] = ()
+    """`Replica.is_early` of each seed; empty if unknown."""
 
     @property
     def all_values(self) -> tuple[float, ...]:
@@ -151,6 +152,8 @@ class _TrialScores(NamedTuple):
     unknown."""
     top: float | None
     """Value of `time_attr` at which the trial is COMPLETED; None without one."""
+    has_short_test: bool
+    """True if a seed that was added later completed before the top rung, for instance by itself."""
 
     @property
     def seeds(self) -> tuple[float, ...]:
@@ -176,8 +179,12 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
         trial.milestone(trial.newest_event)
     ]
     path = {rest.level: _level_scores(rest, sign) for rest in scored}
-    if math.inf in path:
-        path[math.inf] = path[math.inf]._replace(early=_early_seeds(trial))
+    newest = scored[-1]
+    if math.inf in path and newest.level < math.inf:
+        # Its further seeds were stopped, or its end was moved.
+        del path[math.inf]
+        if newest.status in FINISHED:
+            path[math.inf] = _level_scores(newest, sign)._replace(level=math.inf)
     points = tuple(path[level] for level in sorted(path))
     if any(math.isnan(level) for level in path):
         return None
@@ -188,17 +195,21 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     noise = math.fsum(known) / len(known) if known else 0.0
     drawn = {replica.is_random for replica in trial.compared_replicas}
     is_random = None if drawn <= {None} else True in drawn
-    return _TrialScores(
-        points, bool(trial.milestones), noise, trial.steps, is_random, trial.goal.top
+    has_short_test = any(
+        replica.joined_at is not None
+        and replica.status is Status.COMPLETED
+        and replica.goal.top is not None
+        and replica.time < replica.goal.top
+        for replica in trial.replicas
     )
-
-
-def _early_seeds(trial: Trial) -> tuple[bool, ...]:
-    """Return for each compared seed with a score whether it completed before the top rung."""
-    return tuple(
-        replica.goal.top is not None and replica.time < replica.goal.top
-        for replica in trial.compared_replicas
-        if replica.score_at() is not None
+    return _TrialScores(
+        points,
+        bool(trial.milestones),
+        noise,
+        trial.steps,
+        is_random,
+        trial.goal.top,
+        has_short_test,
     )
 
 
@@ -208,6 +219,7 @@ def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
     Seeds without a score are left out, and the means of curves if not every such seed has one.
     """
     scores = tuple(sign * score for score in milestone.scores if score is not None)
+    flags = zip(milestone.is_early, milestone.scores, strict=True)
     curves = tuple(sign * mean for mean in milestone.curve_means if mean is not None)
     is_complete = len(curves) == len(scores)
     return _LevelScores(
@@ -216,6 +228,7 @@ def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
         scores,
         curves if is_complete else (),
         milestone.curve_length,
+        tuple(flag for flag, score in flags if score is not None),
     )
 
 
@@ -236,6 +249,8 @@ class Expectations(Summary):
         """`_TrialScores.is_random` → number of trials with it."""
         self._exponents: Counter[int] = Counter()
         """`_TrialScores.exponent` → number of trials with it."""
+        self._short_tests = 0
+        """Number of trials with `_TrialScores.has_short_test`."""
         self._table: _Table | None = None
         self._stale: dict[int, None] = {}
         """Numbers of trials whose rows in `_table` are out of date; a dict used as an ordered
@@ -260,6 +275,7 @@ class Expectations(Summary):
                     self._tops[seen.top] += sign
                     self._random[seen.is_random] += sign
                     self._exponents[seen.exponent] += sign
+                    self._short_tests += sign * seen.has_short_test
             self._stale[number] = None
             self._fit = None
 
@@ -404,6 +420,8 @@ class Expectations(Summary):
         self._stale = {}
         rows = np.flatnonzero(table.last_levels[:size] >= 0)
         scores, numbers = table.select(rows), rows.tolist()
+        if self._short_tests:  # then trainings end early for other reasons than a target
+            scores = scores._replace(early=None)
         if len(rows) < FEWEST:
             own = scores.level_scores[np.arange(len(rows)), scores.last_levels]
             order = rows[np.lexsort((rows, table.steps[rows], -own))]
@@ -474,9 +492,8 @@ class _Table:
         """Sums over the seeds at the last level, (trials, 3): squared distances of their scores
         from the mean, products of these distances with those of the curves' means, and squares of
         the latter. Where curves are unknown, scores stand for their means."""
-        self.early = np.zeros((self.rows, 3))
-        """Number of seeds at the last level that ended early, and sums over them of the distances
-        in `products` of their scores and of their curves' means, (trials, 3)."""
+        self.early = np.zeros((self.rows, 6))
+        """Columns of `Scores.early`, (trials, 6)."""
         self.evaluations = np.zeros(self.rows)
         self.steps = np.zeros(self.rows)
 
@@ -546,8 +563,15 @@ class _Table:
             math.fsum(a * b for a, b in zip(*pair, strict=True))
             for pair in ((up, up), (up, along), (along, along))
         ]
-        early = end.early if len(end.early) == len(end.seeds) else (False,) * len(end.seeds)
-        self.early[row] = [sum(early), *(_sum_where(early, distances) for distances in (up, along))]
+        early = [flag is True for flag in end.early] or [False] * len(end.seeds)
+        paired_seeds = early[: int(before)] if before < len(early) else early
+        self.early[row] = [
+            sum(early),
+            sum(flag is False for flag in end.early),
+            first,
+            sum(paired_seeds) / len(paired_seeds),
+            *(_sum_where(early, distances) for distances in (up, along)),
+        ]
         self.evaluations[row] = math.ldexp(scores.evaluations, 2 * small)
         self.steps[row] = scores.steps
 

@@ -123,6 +123,19 @@ class Replica:
         return self.status in (Status.FAILED, Status.PRUNED) and not self.was_waiting
 
     @property
+    def is_early(self) -> bool | None:
+        """True if it was there from the start and completed before the top rung, as at a target.
+
+        False if it was added later and trained to the top rung, and None in all other cases.
+        """
+        top = self.goal.top
+        if self.status is not Status.COMPLETED or top is None:
+            return None
+        if self.joined_at is None:
+            return True if self.time < top else None
+        return None if self.time < top else False
+
+    @property
     def is_catching_up(self) -> bool:
         """True if the replica joined its trial later and has not reached the goal of that time yet.
 

@@ -49,6 +49,9 @@ class Milestone:
     """Weighted mean of each of these replicas' curves (`Replica.curve_mean`); None if unknown."""
     curve_length: float = 0.0
     """Value of `time_attr` at the end of the shortest of these curves."""
+    is_early: tuple[bool | None, ...] = ()
+    """For each of these replicas, True if it was there from the start and completed before the top
+    rung, as at a target; False if it was added later and trained to the top; else None."""
 
 
 @dataclass
@@ -209,8 +212,9 @@ class Trial:
         others, violations = self.other_scores, self.violations
         means = tuple(replica.curve_mean for replica in self.compared_replicas)
         length = min(replica.time for replica in self.compared_replicas)
+        early = tuple(replica.is_early for replica in self.compared_replicas)
         return Milestone(
-            k, self.status, score, others, violations, self.level, scores, means, length
+            k, self.status, score, others, violations, self.level, scores, means, length, early
         )
 
     @property

@@ -341,8 +341,8 @@ class Scheduler(PerTrialStopping):
         """Return the sentence for users about the rung at which trials get further seeds."""
         ((level, counts),) = seeds.items()
         return (
-            f"seeds: auto, so the best trial at rung {level:g} is tested under up to {counts[-1]} "
-            "seeds (seeds: 1 turns this off)"
+            f"seeds: auto, so the best trials at rung {level:g} are tested under up to "
+            f"{counts[-1]} seeds (seeds: 1 turns this off)"
         )
 
     # ---- stopping ---------------------------------------------------------------------------

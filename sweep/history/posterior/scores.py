@@ -42,9 +42,11 @@ class Scores(NamedTuple):
     lengths: Floats
     """Length of each trial's shortest curve at each level, (trials, levels)."""
     early: Floats | None = None
-    """Number of seeds at each trial's last level that ended early, and the sums of their distances
-    in `squares` and of those of their curves' means in `curve_squares`, (trials, 3); None if no
-    seed ended early."""
+    """Seeds at each trial's last level that ended early, as at a target, (trials, 6): their number;
+    the number of those that were added later and trained to the end; the first of the levels that
+    have these seeds' scores; the share of early ones among the seeds of `paired_scores` there; and
+    the sums over early ones of the distances in `squares` and of those of their curves' means in
+    `curve_squares`. None if no seed ended early."""
 
 
 def at_last_level(of_levels: Floats, last_levels: Whole) -> Floats:

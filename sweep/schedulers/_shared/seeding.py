@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from sweep.core import stats
 from sweep.core.errors import BadConfig
+from sweep.history import ranking
 from sweep.history.events import FINISHED, Evidence, Goal, Status
 from sweep.history.fronts import Compared, CompareKey, compare
 from sweep.history.history import History
@@ -280,19 +281,30 @@ def seeds_of_best(history: History, goal: Goal) -> Iterator[AddSeed]:
     that have reached the top rung. `goal` is that of the further seeds, at the top rung.
     """
     level = goal.until or 0.0
-    arrived = [history.trials[entry[-1]] for entry in history.order(step_key(Step(level, 1)))]
-    able = [trial for trial in arrived if gets_more(trial, Step(level, 1))]
-    begun = [t for t in able if _is_incomplete(t) and len(t.replicas) < _next_count(t)]
-    best = next(iter(begun), None)
+    tested = [history.trials[entry[-1]] for entry in history.order(_running_test)]
+    able = [trial for trial in tested if gets_more(trial, Step(level, 1))]
+    best = next((trial for trial in able if _is_incomplete(trial)), None)
     if best is None:
-        if any(replica.is_catching_up for trial in able for replica in trial.replicas):
+        arrived, given = len(history.order(step_key(Step(level, 1)))), history.total(_further_seeds)
+        if able or given + AUTO_SEEDS[0] - 1 > arrived // 2:
             return
-        given = sum(len(trial.replicas) - 1 for trial in arrived)
-        best = _best_expected(history, able, level)
-        if best is None or given + _next_count(best) - len(best.replicas) > len(arrived) // 2:
+        best = _best_expected(history, level)
+        if best is None or given + _next_count(best) - len(best.replicas) > arrived // 2:
             return
-    why, compared = _why_tested(history, best, able, level)
-    yield from more_seeds(best, _next_count(best), goal, why, compared)
+    if len(best.replicas) < _next_count(best):
+        why, compared = _why_tested(history, best, level)
+        yield from more_seeds(best, _next_count(best), goal, why, compared)
+
+
+def _further_seeds(trial: Trial) -> tuple[float, ...]:
+    """Return the number of seeds that were added to a trial, as the only amount."""
+    return (float(len(trial.replicas) - 1),)
+
+
+def _running_test(trial: Trial) -> Entry | None:
+    """Return an entry for a trial with further seeds that are not trained yet; None for others."""
+    is_running = _is_incomplete(trial) or any(one.is_catching_up for one in trial.replicas)
+    return (trial.number,) if is_running else None
 
 
 def _next_count(trial: Trial) -> int:
@@ -306,16 +318,29 @@ def _is_incomplete(trial: Trial) -> bool:
     return len(trial.replicas) not in (1, *AUTO_SEEDS)
 
 
-def _best_expected(history: History, trials: Sequence[Trial], level: float) -> Trial | None:
-    """Return the best trial by its expected score; of equals, the one with the best curve.
+def _best_expected(history: History, level: float) -> Trial | None:
+    """Return the best trial that may get seeds at a level, by its expected score.
 
-    `level` is the value of `time_attr` up to which their curves count. Returns None if no trial has
-    a score.
+    Of equals, it is the one with the best curve up to `level`, in units of `time_attr`. Returns
+    None if there is no such trial with a score.
     """
-    ranked = history.ranked(trials)
-    first = _standing(history, ranked[0]) if ranked else None
-    equals = [trial for trial in ranked if _standing(history, trial) == first]
+    equals: list[Trial] = []
+    for trial in _ranked_at(history, level):
+        if equals and _standing(history, trial) != _standing(history, equals[0]):
+            break
+        equals.append(trial)
     return min(equals, key=lambda trial: (_curve_cost(trial, level), trial.number), default=None)
+
+
+def _ranked_at(history: History, level: float) -> Iterator[Trial]:
+    """Yield the trials that may get seeds at a level, best first by their expected scores."""
+    there = step_key(Step(level, 1))
+    by_expectation = ranking.is_by_expectation(history.objective)
+    numbers = history.expectations.order if by_expectation else ()
+    ranked = (history.trials[number] for number in numbers)
+    for trial in ranked if by_expectation else history.ranked():
+        if there(trial) is not None and gets_more(trial, Step(level, 1)):
+            yield trial
 
 
 def _standing(history: History, trial: Trial) -> tuple[bool, float | None]:
@@ -324,15 +349,13 @@ def _standing(history: History, trial: Trial) -> tuple[bool, float | None]:
     return trial.feasible, None if expected is None else expected.value
 
 
-def _why_tested(
-    history: History, tested: Trial, trials: Sequence[Trial], level: float
-) -> tuple[str, Evidence]:
-    """Return the reason for testing one of `trials` at a level, and the evidence.
+def _why_tested(history: History, tested: Trial, level: float) -> tuple[str, Evidence]:
+    """Return the reason for testing a trial at a level, and the evidence.
 
     Another one may be before it if some of the seeds decided together are done, and may even have
     left it without a score.
     """
-    ranked = history.ranked(trials)
+    ranked = [*_ranked_at(history, level)]
     standings = [_standing(history, trial) for trial in (*ranked, tested)]
     place = 1 + standings.index(standings[-1])
     shown = [tested, *(trial for trial in ranked if trial is not tested)][:_SHOWN]
@@ -341,7 +364,7 @@ def _why_tested(
     expected = "unknown" if values[0] is None else f"{values[0]:.6g}"
     why = (
         f"tested under {_next_count(tested)} seeds: its expected score on a new seed, {expected}, "
-        f"is place {place} of {len(trials)} at rung {level:g}"
+        f"is place {place} of {len(ranked)} at rung {level:g}"
     )
     numbers = [trial.number for trial in shown]
     return why, {"rung": level, "trials": numbers, "expected": values, "seeds": seeds}

@@ -11,13 +11,18 @@ import pytest
 
 from sweep.cli.trial_tables import final_evaluation_remarks
 from sweep.core.errors import DamagedLedger
+from sweep.driver.context import criteria_of
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
 from sweep.driver.start import launch
 from sweep.driver.start.launch import Launch
-from sweep.history.events import Status
+from sweep.history.events import Goal, Status
+from sweep.history.objective import Objective
+from sweep.history.replica import Replica
 from sweep.history.seeds import FIRST_TEST, seed_of
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.spec import Stop
+from sweep.spec.objective import Score
 from sweep.views import final_evaluation as final_evaluation_view
 from sweep.views import lookup, overview, progress
 from sweep.views.lookup import State
@@ -75,6 +80,14 @@ def test_test_seeds_train_past_a_target_and_end_where_training_ends(tmp_path: Pa
     assert {trial.iteration for trial in past.trials} == {1}
     tests = [test.iteration for trial in past.trials for test in trial.test_replicas]
     assert tests == [9] * 6
+
+
+def test_a_counter_ends_a_test_even_if_it_is_the_metric() -> None:
+    ends = Stop({"training_iteration": 9, "score": 5})
+    for metric, left in (("training_iteration", {*ends}), ("score", {"training_iteration"})):
+        wanted = Objective(metric, "max", Score())
+        test = Replica(0, FIRST_TEST, wanted, joined_at=Goal())
+        assert {*criteria_of(test, ends).at_least} == left
 
 
 def test_test_seeds_are_never_seeds_of_the_search() -> None:

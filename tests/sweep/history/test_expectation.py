@@ -326,7 +326,7 @@ def test_from_level_to_level_only_seeds_that_were_at_both_are_compared() -> None
     one = expectation._LevelScores(9.0, 1.0, (1.0,), (0.5,), 9.0)
     three = expectation._LevelScores(27.0, 4.0, (2.0, 4.0, 6.0), (1.0, 2.0, 3.0), 27.0)
     table = expectation._Table((9.0, 27.0), 0, 1)
-    table.write_row(0, expectation._TrialScores((one, three), True, 0.0, 63.0, None, TOP))
+    table.write_row(0, expectation._TrialScores((one, three), True, 0.0, 63.0, None, TOP, False))
     found = table.select(np.array([0]))
     assert (found.level_scores.tolist(), found.curves.tolist()) == ([[1.0, 4.0]], [[0.5, 2.0]])
     assert found.paired_scores.tolist() == [[1.0, 2.0]]  # of the first seed alone

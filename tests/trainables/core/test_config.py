@@ -59,7 +59,7 @@ def test_a_missing_environment_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         PPO.check_config({})
     assert caught.value.place == "env"
-    assert "no default" in str(caught.value)
+    assert "env: is missing" in str(caught.value)
 
 
 def test_checking_good_settings_says_nothing() -> None:

@@ -317,14 +317,14 @@ def test_T19_a_state_is_given_and_given_back() -> None:
 def test_P18_a_state_of_another_arity_is_refused_with_both_lengths() -> None:
     trainer = make({"model": LSTM})
     obs = np.zeros(4, np.float32)
-    with pytest.raises(ValueError, match=r"state of 1 part\(s\), where this policy has 2"):
+    with pytest.raises(ValueError, match="a list of length 1; expected length 2"):
         trainer.compute_action(obs, state=[np.zeros(UNITS)])
     with pytest.raises(ValueError, match=r"shapes \[\(3,\), \(8,\)\].*\[\(8,\), \(8,\)\]"):
         trainer.compute_action(obs, state=[np.zeros(3), np.zeros(UNITS)])
     trainer.stop()
     plain = make()
     assert plain.get_initial_state() == []
-    with pytest.raises(ValueError, match=r"state of 2 part\(s\), where this policy has 0"):
+    with pytest.raises(ValueError, match="a list of length 2; expected length 0"):
         plain.compute_action(obs, state=[np.zeros(UNITS)] * 2)
     plain.stop()
 

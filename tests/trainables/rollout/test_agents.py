@@ -196,7 +196,10 @@ def test_E2_each_agent_ends_by_its_own_flag_or_by_all() -> None:
         ((A, {"a": "much"}, GOES_ON, NO_FLAG, {}), "agent 'a' the reward 'much'"),
         ((A, {}, {}, {}, {}), "expected __all__ in one of them"),
         ((A, {}, GOES_ON, NO_FLAG), "the five dicts by agent"),
-        ((ValueError("broken"), {}, GOES_ON, NO_FLAG, {}), "ends its episode for all agents"),
+        (
+            (ValueError("broken"), {}, GOES_ON, NO_FLAG, {}),
+            "end the episode of an environment that failed for all agents",
+        ),
     ],
 )
 def test_E2_E4_what_breaks_the_interface_is_said(step: Any, words: str) -> None:

@@ -131,7 +131,9 @@ def test_of_whom_nobody_requests_more_has_the_columns_of_its_actor_alone() -> No
     fragment = worker.sample().fragments[0]
     assert list(fragment.columns) == [*BASE, "logp", "values", "final_values"]
     assert list(fragment.last) == ["last_values"]
-    with pytest.raises(AttributeError, match="without the column 'new_obs'; it has observations,"):
+    with pytest.raises(
+        AttributeError, match="the fragment has no column 'new_obs'; it has observations,"
+    ):
         _ = fragment.new_obs
     assert list(copy.deepcopy(fragment).arrays) == list(fragment.arrays)
     worker.close()

@@ -321,7 +321,7 @@ def test_E4_an_environment_that_failed_ends_its_episode(monkeypatch: pytest.Monk
     monkeypatch.setattr(Faulty, "is_said", False)
     with (
         ppo(Faulty, restart_failed_sub_environments=True) as trainer,
-        pytest.raises(EnvError, match="__all__: True; an environment that failed"),
+        pytest.raises(EnvError, match="__all__: True; end the episode"),
     ):
         trainer.train()
 
