@@ -44,8 +44,9 @@
   const logticks = (low, high) => {
     const powers = range(Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 1).map((up) => 10 ** (Math.floor(Math.log10(low)) + up));
     const inside = (ticks) => ticks.filter((tick) => tick >= low * 0.99 && tick <= high * 1.01);
-    const whole = inside(powers);
-    return whole.length > 2 ? whole : inside(powers.flatMap((power) => [power, 2 * power, 5 * power]));
+    const steps = (...factors) => inside(powers.flatMap((power) => factors.map((factor) => factor * power)));
+    const whole = steps(1), fine = steps(1, 2, 5);
+    return whole.length > 2 ? whole : fine.length > 6 ? steps(1, 3) : fine; // on a phone, more run together
   };
   // Most of what was measured, where a few values lie far off; else all.
   const span = (values) => {
