@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from sweep.history.events import FINISHED, Status
+from sweep.history.events import FINISHED
 from sweep.history.objective import Objective
 from sweep.history.order import Summary
 from sweep.history.trial import Milestone, Trial
@@ -181,7 +181,7 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     path = {rest.level: _level_scores(rest, sign) for rest in scored}
     newest = scored[-1]
     if math.inf in path and newest.level < math.inf:
-        # Its further seeds were stopped, or its end was moved.
+        # The trial's further seeds were stopped, or the end of training was moved.
         del path[math.inf]
         if newest.status in FINISHED:
             path[math.inf] = _level_scores(newest, sign)._replace(level=math.inf)
@@ -196,10 +196,7 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     drawn = {replica.is_random for replica in trial.compared_replicas}
     is_random = None if drawn <= {None} else True in drawn
     has_short_test = any(
-        replica.joined_at is not None
-        and replica.status is Status.COMPLETED
-        and replica.goal.top is not None
-        and replica.time < replica.goal.top
+        replica.joined_at is not None and replica.completed_early is True
         for replica in trial.replicas
     )
     return _TrialScores(

@@ -123,17 +123,22 @@ class Replica:
         return self.status in (Status.FAILED, Status.PRUNED) and not self.was_waiting
 
     @property
+    def completed_early(self) -> bool | None:
+        """True if it completed before the top rung, as at a target; False if it completed there.
+
+        None if it has not completed, or there is no top rung.
+        """
+        top = self.goal.top
+        return None if self.status is not Status.COMPLETED or top is None else self.time < top
+
+    @property
     def is_early(self) -> bool | None:
         """True if it was there from the start and completed before the top rung, as at a target.
 
         False if it was added later and trained to the top rung, and None in all other cases.
         """
-        top = self.goal.top
-        if self.status is not Status.COMPLETED or top is None:
-            return None
-        if self.joined_at is None:
-            return True if self.time < top else None
-        return None if self.time < top else False
+        is_first = self.joined_at is None
+        return is_first if self.completed_early is is_first else None
 
     @property
     def is_catching_up(self) -> bool:
