@@ -334,12 +334,14 @@ def _best_expected(history: History, level: float) -> Trial | None:
 
 def _ranked_at(history: History, level: float) -> Iterator[Trial]:
     """Yield the trials that may get seeds at a level, best first by their expected scores."""
-    there = step_key(Step(level, 1))
+    key = step_key(Step(level, 1))
     by_expectation = ranking.is_by_expectation(history.objective)
     numbers = history.expectations.order if by_expectation else ()
     ranked = (history.trials[number] for number in numbers)
     for trial in ranked if by_expectation else history.ranked():
-        if there(trial) is not None and gets_more(trial, Step(level, 1)):
+        first = trial.replicas[0]  # most trials have not arrived, and need no sort key to show it
+        has_arrived = first.status is Status.COMPLETED or first.reached(level)
+        if has_arrived and key(trial) is not None and gets_more(trial, Step(level, 1)):
             yield trial
 
 
