@@ -40,6 +40,9 @@ from sweep.spec.sections import AUTO, Seeds, written_seeds
 AUTO_SEEDS = (3, 6)
 #: Number of trials in the evidence of a test of the best one.
 _SHOWN = 5
+#: Number of trials at the top rung up to which each arrival is a moment to begin a test. With n
+#: times as many, every n-th is: the more trials, the longer it takes to find the best of them.
+_EACH = 40
 #: Rung → numbers of seeds that the best trials there get, one number after another.
 Added = Mapping[float, tuple[int, ...]]
 
@@ -287,6 +290,8 @@ def seeds_of_best(history: History, goal: Goal) -> Iterator[AddSeed]:
     if best is None:
         arrived, given = len(history.order(step_key(Step(level, 1)))), history.total(_further_seeds)
         if able or given + AUTO_SEEDS[0] - 1 > arrived // 2:
+            return
+        if history.uncreated_trials and arrived % max(1, arrived // _EACH):
             return
         best = _best_expected(history, level)
         if best is None or given + _next_count(best) - len(best.replicas) > arrived // 2:

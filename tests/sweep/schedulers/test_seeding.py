@@ -216,6 +216,17 @@ def test_auto_tests_the_trial_with_the_best_expected_score_at_the_top() -> None:
     assert scheduler("auto").plan(history(few, wanted=12), free=4).seeds == ()
 
 
+@pytest.mark.parametrize(
+    ("arrived", "wanted", "begins"), [(81, 99, False), (82, 99, True), (81, 81, True)]
+)
+def test_among_many_trials_at_the_top_tests_begin_at_some_arrivals_and_at_the_end(
+    arrived: int, wanted: int, begins: bool
+) -> None:
+    top = [trial(n, Status.COMPLETED, [1.0] * 8 + [float(n % 7)]) for n in range(arrived)]
+    plan = scheduler("auto").plan(history(top, wanted=wanted), free=4)
+    assert bool(plan.seeds) is begins
+
+
 def test_of_trials_that_are_expected_to_score_the_same_the_better_curve_is_tested() -> None:
     curves = [[1.0, 2.0], [1.0, 9.0], [9.0, 1.0], [1.0, 1.0]]
     ended = [trial(n, Status.COMPLETED, [*curve, 9.0]) for n, curve in enumerate(curves)]
