@@ -46,7 +46,7 @@ from sweep.schedulers import (
     Resume,
     SchedulerContext,
 )
-from sweep.schedulers._shared import seeding
+from sweep.schedulers._shared import best_tests, seeding
 from sweep.schedulers._shared.front_rungs import FrontRung
 from sweep.schedulers._shared.rungs import (
     Described,
@@ -171,7 +171,7 @@ class Scheduler(PerTrialStopping):
             self.levels, trials, [at_levels[level] for level in self.levels]
         )
         if self.tests_best(history):
-            tests = seeding.remaining_test_training(self.levels[-1], finals[top], trials)
+            tests = best_tests.remaining_training(self.levels[-1], finals[top], trials)
             return climbing + tests
         return climbing + seeding.remaining_seed_training(steps, finals, trials)
 
@@ -227,7 +227,7 @@ class Scheduler(PerTrialStopping):
     def _tests(self, history: History) -> Iterator[AddSeed]:
         """Yield the decisions that test the best trial at the top rung, with ``seeds: auto``."""
         if self.tests_best(history):
-            yield from seeding.seeds_of_best(history, self._goal(self.levels[-1]))
+            yield from best_tests.decide(history, self._goal(self.levels[-1]))
 
     def tests_best(self, history: History) -> bool:
         """Return whether further seeds are for the trial with the best expected score.

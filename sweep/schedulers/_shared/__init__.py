@@ -10,5 +10,6 @@ population    offspring of the best trials replace the worst
 mutation      settings perturbed or resampled
 bandit        the Gaussian process of PB2
 seeding       seeds on the rungs: trials climb in training and in seeds
+best_tests    tests of the best trial at the top rung under further seeds
 building      creates the scheduler that a spec names
 """

@@ -8,10 +8,6 @@ several times, and luck under one seed does not make one of them the best.
 
 A trial that has met a stopping criterion counts at every level with its last score, since it would
 not get further.
-
-``seeds: auto`` with ``asha`` tests the best trial instead (`seeds_of_best`): at the top rung, the
-trial with the best expected score gets further seeds, a few at a time. If they let it down, another
-trial has the best expected score, and is tested next.
 """
 
 import math
@@ -22,7 +18,6 @@ from typing import NamedTuple
 
 from sweep.core import stats
 from sweep.core.errors import BadConfig
-from sweep.history import ranking
 from sweep.history.events import FINISHED, Evidence, Goal, Status
 from sweep.history.fronts import Compared, CompareKey, compare
 from sweep.history.history import History
@@ -38,11 +33,6 @@ from sweep.spec.sections import AUTO, Seeds, written_seeds
 #: Numbers of seeds of a trial at the top rung for ``auto``, after the first seed. Further seeds at
 #: lower rungs cost more than they tell: a setting is better judged by one longer training.
 AUTO_SEEDS = (3, 6)
-#: Number of trials in the evidence of a test of the best one.
-_SHOWN = 5
-#: Number of trials at the top rung up to which each arrival is a moment to begin a test. With n
-#: times as many, every n-th is: the more trials, the longer it takes to find the best of them.
-_EACH = 40
 #: Rung → numbers of seeds that the best trials there get, one number after another.
 Added = Mapping[float, tuple[int, ...]]
 
@@ -135,19 +125,6 @@ def remaining_seed_training(
     return max(0.0, whole - math.fsum(done))
 
 
-def remaining_test_training(level: float, arriving: float, trials: Sequence[Trial]) -> float:
-    """Return about how much training the tests of the best trials at the top rung still need.
-
-    `level` is the top rung, in whose unit the result is, and `arriving` is the number of trials
-    that reach it. About as many further seeds are expected as one trial gets, unless fewer trials
-    arrive; none are left once a trial has them all.
-    """
-    further = [one for trial in trials for one in trial.replicas if one.joined_at is not None]
-    is_done = any(len(trial.replicas) >= AUTO_SEEDS[-1] for trial in trials)
-    expected = len(further) if is_done else max(len(further), min(arriving // 2, AUTO_SEEDS[-1]))
-    return max(0.0, expected * level - math.fsum(min(one.time, level) for one in further))
-
-
 @cache
 def step_key(step: Step, by_curves: bool = False) -> Key:
     """Return a key that sorts the trials at a step by the score of the step's seeds, best first.
@@ -168,12 +145,12 @@ def step_key(step: Step, by_curves: bool = False) -> Key:
             entry = there(its)
         if entry is None or not by_curves:
             return entry
-        return (*entry[:-1], _curve_cost(its, step.level), entry[-1])
+        return (*entry[:-1], curve_cost(its, step.level), entry[-1])
 
     return key
 
 
-def _curve_cost(trial: Trial, level: float) -> float:
+def curve_cost(trial: Trial, level: float) -> float:
     """Return the mean over a trial's replicas of `Replica.mean_until`, less for better ones.
 
     The result is infinite if one is unknown.
@@ -198,7 +175,7 @@ def compared_at(trials: Sequence[Trial], step: Step, following: Step) -> Describ
     def key(pair: tuple[Trial, float | None]) -> Entry:
         """Return the sort key of a trial and its score: the score, then the curve."""
         *worse, number = rank_key(*pair)
-        return (*worse, _curve_cost(pair[0], step.level), number)
+        return (*worse, curve_cost(pair[0], step.level), number)
 
     return Listed(sorted(pairs, key=key))
 
@@ -273,108 +250,6 @@ def more_seeds(
     """Yield the decisions, with reason and evidence, that give a trial `seeds` seeds in all."""
     for index in range(len(trial.replicas), seeds):
         yield AddSeed(trial.number, index, goal, reason, compared)
-
-
-def seeds_of_best(history: History, goal: Goal) -> Iterator[AddSeed]:
-    """Yield the decisions that train the best trial at the top rung under further seeds.
-
-    It is the trial with the best expected score under a new seed; of equals, the one whose curve
-    rose early and stayed high. It gets the next number of `AUTO_SEEDS` once all further seeds of
-    the sweep have been trained. In total, there are at most half as many further seeds as trials
-    that have reached the top rung. `goal` is that of the further seeds, at the top rung.
-    """
-    level = goal.until or 0.0
-    tested = [history.trials[entry[-1]] for entry in history.order(_running_test)]
-    able = [trial for trial in tested if gets_more(trial, Step(level, 1))]
-    best = next((trial for trial in able if _is_incomplete(trial)), None)
-    if best is None:
-        arrived, given = len(history.order(step_key(Step(level, 1)))), history.total(_further_seeds)
-        if able or given + AUTO_SEEDS[0] - 1 > arrived // 2:
-            return
-        if history.uncreated_trials and arrived % max(1, arrived // _EACH):
-            return
-        best = _best_expected(history, level)
-        if best is None or given + _next_count(best) - len(best.replicas) > arrived // 2:
-            return
-    if len(best.replicas) < _next_count(best):
-        why, compared = _why_tested(history, best, level)
-        yield from more_seeds(best, _next_count(best), goal, why, compared)
-
-
-def _further_seeds(trial: Trial) -> tuple[float, ...]:
-    """Return the number of seeds that were added to a trial, as the only amount."""
-    return (float(len(trial.replicas) - 1),)
-
-
-def _running_test(trial: Trial) -> Entry | None:
-    """Return an entry for a trial with further seeds that are not trained yet; None for others."""
-    is_running = _is_incomplete(trial) or any(one.is_catching_up for one in trial.replicas)
-    return (trial.number,) if is_running else None
-
-
-def _next_count(trial: Trial) -> int:
-    """Return the number of `AUTO_SEEDS` that a trial gets next, or its present number of seeds."""
-    have = len(trial.replicas)
-    return next((count for count in AUTO_SEEDS if count > have), have)
-
-
-def _is_incomplete(trial: Trial) -> bool:
-    """Return whether a trial has got only some of the seeds that were decided for it together."""
-    return len(trial.replicas) not in (1, *AUTO_SEEDS)
-
-
-def _best_expected(history: History, level: float) -> Trial | None:
-    """Return the best trial that may get seeds at a level, by its expected score.
-
-    Of equals, it is the one with the best curve up to `level`, in units of `time_attr`. Returns
-    None if there is no such trial with a score.
-    """
-    equals: list[Trial] = []
-    for trial in _ranked_at(history, level):
-        if equals and _standing(history, trial) != _standing(history, equals[0]):
-            break
-        equals.append(trial)
-    return min(equals, key=lambda trial: (_curve_cost(trial, level), trial.number), default=None)
-
-
-def _ranked_at(history: History, level: float) -> Iterator[Trial]:
-    """Yield the trials that may get seeds at a level, best first by their expected scores."""
-    key = step_key(Step(level, 1))
-    by_expectation = ranking.is_by_expectation(history.objective)
-    numbers = history.expectations.order if by_expectation else ()
-    ranked = (history.trials[number] for number in numbers)
-    for trial in ranked if by_expectation else history.ranked():
-        first = trial.replicas[0]  # most trials have not arrived, and need no sort key to show it
-        has_arrived = first.status is Status.COMPLETED or first.reached(level)
-        if has_arrived and key(trial) is not None and gets_more(trial, Step(level, 1)):
-            yield trial
-
-
-def _standing(history: History, trial: Trial) -> tuple[bool, float | None]:
-    """Return what decides a trial's rank: whether it is feasible, and its expected score."""
-    expected = history.expected(trial)
-    return trial.feasible, None if expected is None else expected.value
-
-
-def _why_tested(history: History, tested: Trial, level: float) -> tuple[str, Evidence]:
-    """Return the reason for testing a trial at a level, and the evidence.
-
-    Another one may be before it if some of the seeds decided together are done, and may even have
-    left it without a score.
-    """
-    ranked = [*_ranked_at(history, level)]
-    standings = [_standing(history, trial) for trial in (*ranked, tested)]
-    place = 1 + standings.index(standings[-1])
-    shown = [tested, *(trial for trial in ranked if trial is not tested)][:_SHOWN]
-    values = [_standing(history, trial)[1] for trial in shown]
-    seeds = [sum(not one.is_catching_up for one in trial.replicas) for trial in shown]
-    expected = "unknown" if values[0] is None else f"{values[0]:.6g}"
-    why = (
-        f"tested under {_next_count(tested)} seeds: its expected score on a new seed, {expected}, "
-        f"is place {place} of {len(ranked)} at rung {level:g}"
-    )
-    numbers = [trial.number for trial in shown]
-    return why, {"rung": level, "trials": numbers, "expected": values, "seeds": seeds}
 
 
 def plan_of(
