@@ -112,7 +112,7 @@ class TrainableReplaced:
 class OtherKernelAllowed:
     """A user allowed trials to continue without the compiled kernel of their checkpoints.
 
-    Learning then goes on in another implementation, so results may differ in rounding.
+    Learning then continues in another implementation, so results may differ in rounding.
     """
 
     kind: ClassVar[str] = "kernel"
@@ -137,7 +137,7 @@ class Suggested:
 class StopChanged:
     """A user moved the end of training further.
 
-    Trials that ended at the old end and go on are set to PAUSED by later events.
+    Trials that ended at the old end and continue are set to PAUSED by later events.
     """
 
     kind: ClassVar[str] = "stop"
@@ -332,7 +332,7 @@ class TermBegan:
     pool: str = ""
     """Name of the pool, such as ``loky``."""
     unrecorded_s: float = 0.0
-    """Seconds for which the previous driver went on after its last event before it was killed,
+    """Seconds for which the previous driver was alive after its last event before it was killed,
     according to its lease."""
 
 
@@ -358,7 +358,7 @@ class FinalEvaluationBegan:
     pool: str = ""
     """Name of the pool, such as ``loky``."""
     unrecorded_s: float = 0.0
-    """Seconds for which the previous driver went on after its last event before it was killed,
+    """Seconds for which the previous driver was alive after its last event before it was killed,
     according to its lease."""
 
 

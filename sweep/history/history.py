@@ -340,7 +340,7 @@ class History:
         return [trial for trial in self.with_status(Status.WAITING) if not trial.hold]
 
     def unrecorded_s(self, driven_at: float) -> float:
-        """Return for how many seconds the newest driver went on after its last event.
+        """Return for how many seconds the newest driver was alive after its last event.
 
         `driven_at` is the last renewal of its lease, in seconds since 1970. Returns 0 if the
         newest term is a final evaluation, if its driver ended by itself, or if there is no term.

@@ -125,7 +125,7 @@ class Pool(pools.Pool):
         return now.standstill.check(lambda: pools.is_stopped(now.process.pid))
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Abort a slice, whose future then fails with `error`; the process goes on.
+        """Abort a slice, whose future then fails with `error`; the process continues.
 
         With WorkerLost the process is killed, and all other slices with it. Does nothing if the
         slice has ended.
@@ -222,8 +222,8 @@ class Pool(pools.Pool):
         """Kill a process whose device failed.
 
         Its slices fail with StorageError, which no trial is blamed for. If the memory did not
-        suffice, the next process and the pool's slots get half as many lanes, and the user is told;
-        if the device was lost or had one lane, the pool has failed.
+        suffice, the next process and the pool's slots get half as many lanes, with a message to
+        the user; if the device was lost or had one lane, the pool has failed.
         """
         with self._lock:  # no other process may start while this one has the device's memory
             kill_family(process.process.pid)

@@ -148,7 +148,7 @@ class Scheduler(PerTrialStopping):
         """Return an estimate of the training left, in units of `time_attr`.
 
         Returns None without a top rung. How many trials leave each rung is estimated from those
-        that have, and the share that does so by chance; further seeds and `finish_best` count.
+        that have, and the share that is promoted by chance; further seeds and `finish_best` count.
         """
         if not self.levels:
             return None
@@ -288,9 +288,9 @@ class Scheduler(PerTrialStopping):
     def _finishing(self, history: History) -> Iterator[Resume]:
         """Yield the decisions that train the best waiting trials to the top rung.
 
-        They are those among the best `finish_best` trials; trials on their way to the top rung are
+        They are those among the best `finish_best` trials; trials that run towards the top rung are
         counted as some of these. All keep the seeds that they have: only promotions justify the
-        cost of more. Nothing is yielded while a trial may still start, or is on its way to a lower
+        cost of more. Nothing is yielded while a trial may still start, or runs towards a lower
         rung: promotions may follow.
         """
         if history.uncreated_trials:

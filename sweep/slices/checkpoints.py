@@ -436,7 +436,7 @@ class Saving:
     def _drop_expendable(self) -> None:
         """Delete the checkpoints that the policy does not keep, from memory and disk.
 
-        One whose file the disk does not let go is kept.
+        One whose file cannot be deleted is kept.
         """
         both: list[Saved | _Held] = [*self.saved, *self._held]
         for spare in retention.expendable(both, self._spec.policy, self._spec.sign):

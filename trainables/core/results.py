@@ -98,7 +98,7 @@ def _date(second: int) -> str:
 class Counters:
     """Totals of iterations, environment steps, episodes and training time since the trial began.
 
-    They are saved with checkpoints, so they go on after a restore.
+    They are saved with checkpoints, so they continue after a restore.
     """
 
     def __init__(self) -> None:

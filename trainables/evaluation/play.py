@@ -316,7 +316,7 @@ class _RunningEpisode:
         """Count and log a failure of `method`, end the callbacks' episode, and return `error`.
 
         The caller begins the episode again. Raises CallbackError for what a callback did, and
-        EnvError, before callbacks are told, if the environment may not be restarted or failed too
+        EnvError, before callbacks are called, if the environment may not be restarted or failed too
         often in a row.
         """
         name = self._name

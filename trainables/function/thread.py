@@ -330,7 +330,7 @@ def report(
         return
     if checkpoint is not None:
         _capture(given, checkpoint)
-    print("report:", ", ".join(_format_metrics(given)), flush=True)  # noqa: T201 nobody else is told
+    print("report:", ", ".join(_format_metrics(given)), flush=True)  # noqa: T201 nobody else shows it
 
 
 def _format_metrics(metrics: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:

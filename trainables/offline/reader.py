@@ -541,7 +541,7 @@ class JsonReader(FilesReader):
 
 
 class Shuffled(InputReader):
-    """A reader that shuffles another's batches: it holds `size` of them, and returns one by chance.
+    """A reader that shuffles another's batches: it holds `size` of them, and returns a random one.
 
     The next batch takes its place. Draws come from `stream`.
     """

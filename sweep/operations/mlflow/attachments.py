@@ -259,8 +259,8 @@ def _send_model(
 
     Its card also goes to `parent`, the sweep's run, if that is given; then the trial's networks are
     compared on fresh episodes first. Nothing is done if the runs have the model. Returns true
-    unless the export failed, which `say` is told. Raises OSError or StorageError if disk or MLflow
-    refused.
+    unless the export failed; `say` then gets the reason. Raises OSError or StorageError if disk or
+    MLflow refused.
     """
     choices = networks.candidates_digest(trial)
     lacking = [r for r in (run, parent) if r and r.tags.get(register.MODEL) != choices]

@@ -241,7 +241,7 @@ def _is_mergeable(previous: Bar, bar: Bar, grain: float) -> bool:
 
 
 def rungs(sweep: Sweep) -> list[Data]:
-    """Return the numbers of trials that reached each rung, went on from it, and wait there.
+    """Return the numbers of trials that reached each rung, continued beyond it, and wait there.
 
     Each entry, from the lowest rung up, has the keys ``reached``, ``on`` (goal beyond the rung, or
     COMPLETED) and ``waiting``. Rungs that no trial reached are left out.

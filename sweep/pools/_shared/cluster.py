@@ -352,8 +352,8 @@ class ClusterPool(pools.Pool):
     async def _connect(self, probe: Path, reach_s: float) -> None:
         """Connect to the cluster within `reach_s` seconds, and check its workers by file `probe`.
 
-        The user is told if there are none yet. Raises UsageError if there are workers and none is
-        usable, and the errors of `_connect_to_cluster`.
+        A message to the user says if there are none yet. Raises UsageError if there are workers
+        and none is usable, and the errors of `_connect_to_cluster`.
         """
         found = await self._connect_to_cluster(reach_s)
         answers = await asyncio.gather(*(self._join(address, probe) for address in found))
@@ -393,8 +393,8 @@ class ClusterPool(pools.Pool):
         """Check a worker and use it from now on.
 
         Returns a sentence on why it is not usable, or an empty text. It must describe itself, have
-        the same versions, and see the file `probe` in the shared folder. The user is told of a
-        worker that is left out or lacks the signing key.
+        the same versions, and see the file `probe` in the shared folder. A message to the user
+        names a worker that is left out or lacks the signing key.
         """
         if address in self._workers:
             return ""
@@ -588,8 +588,8 @@ class ClusterPool(pools.Pool):
         """Let the worker kill a slice's process, or abandon a worker that does not respond.
 
         If the cluster's scheduler does not respond either, the whole cluster counts as failed. If
-        it does, and the slice still waits for a worker, the slice goes on waiting. The user is told
-        of an abandoned worker, which is used again when it responds.
+        it does, and the slice still waits for a worker, the slice continues to wait. A message to
+        the user names an abandoned worker, which is used again when it responds.
         """
         answers = worker is not None and worker.silent_s <= CONNECT_S
         if worker and answers and await self._answer(worker, there.end, running.key) is not None:

@@ -203,7 +203,7 @@ class Population(schedulers.Scheduler):
         """Return the plan if all trials are compared at once (``synch: true``).
 
         While settings are left to search, it only starts trials. Otherwise it first continues
-        trials that were held while the others went on to a higher level, then replaces and
+        trials that were held while the others continued to a higher level, then replaces and
         continues those at the second-highest level, then those at the highest.
         """
         # The population does not wait for a clone, which may be ahead of it. If all members have

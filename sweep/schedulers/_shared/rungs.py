@@ -269,7 +269,7 @@ def estimate_remaining_training(
 
 
 def is_climbing(trial: Trial) -> bool:
-    """Return whether the trial is on its way to its goal: it runs, or was interrupted."""
+    """Return whether the trial trains towards its goal: it runs, or was interrupted."""
     return trial.status is Status.RUNNING or trial.is_interrupted
 
 

@@ -265,7 +265,7 @@ def plan_of(
 
 @cache
 def promotion_key(step: Step, following: Step) -> Key:
-    """Return a key that sorts the trials at `step` that may go on to `following`, best first."""
+    """Return a key that sorts trials at `step` that may be promoted to `following`, best first."""
     more = following.seeds > step.seeds
     there, ahead = step_key(step, more), step_key(following)
 

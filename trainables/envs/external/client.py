@@ -431,7 +431,7 @@ class PolicyClient:
             given = self._connection.getresponse()
             content = given.read()
         except BaseException:
-            self._disconnect()  # half an answer may still be on its way
+            self._disconnect()  # the rest of an answer may still arrive
             raise
         try:
             answer = strict_json.parse(content) if content else {}

@@ -226,7 +226,7 @@ class VideoRecorder:
     def _before_restart(self, step: Step) -> None:
         """Take the last picture of an ended episode, and close its video; discard a faulty one.
 
-        If the game only lost a life (Atari), its video goes on.
+        If the game only lost a life (Atari), its video continues.
         """
         if 0 in step.faults:
             self.discard()

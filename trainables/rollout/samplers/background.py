@@ -260,7 +260,7 @@ class AsyncSampler:
             raise _AbandonedError
 
     def _may_continue(self, ready: Callable[[], bool]) -> bool:
-        """Return whether a waiting thread may go on: it is to end, or unpaused and `ready()`."""
+        """Return whether a waiting thread may continue: it is to end, or unpaused and `ready()`."""
         return self._shutdown or (not self._pauses and (self._is_abandoning or ready()))
 
 

@@ -416,8 +416,8 @@ class Sampler:
         """Drop the running episode of an environment; `observation` begins the next one.
 
         Its recurrent state, the connectors' state and its discounted return begin again at 0. It
-        gets no metrics, and exploration is told that it ended. The next step of every environment
-        counts as a transition.
+        gets no metrics, and the exploration's hook for ended episodes is called. The next step of
+        every environment counts as a transition.
         """
         self._autoreset_rows = None
         self.actor.exploration.ended(np.arange(self.envs.count) == env_index)

@@ -38,8 +38,8 @@ class TrainingLoop(Collector):
         """Make one iteration, and return its result.
 
         It has rounds of `training_step` until it has the steps and the time that settings require,
-        and evaluations if they are due. All workers are told the steps sampled so far. The result
-        has the keys of `collect_metrics`, ``learner`` (statistics of the last round alone),
+        and evaluations if they are due. All workers get the number of steps sampled so far. The
+        result has the keys of `collect_metrics`, ``learner`` (statistics of the last round alone),
         ``timers`` (milliseconds in all rounds) and ``num_healthy_workers``; if they apply
         ``evaluation``, ``evaluation_at_start``, ``off_policy``, ``exactness`` and a few more.
 

@@ -46,9 +46,9 @@ class Policy:
 
     @property
     def global_timestep(self) -> int:
-        """Environment steps that all workers had sampled when the policy was told last.
+        """Environment steps that all workers had sampled at the last update of this number.
 
-        It is told before each iteration, with a replay before each round.
+        It is updated before each iteration, with a replay before each round.
         """
         return self._trainer.policy.global_timestep
 
