@@ -40,6 +40,7 @@ from sweep.history.seeds import FIRST_TEST, is_test
 from sweep.ledger import ledger
 from sweep.ledger.folder import Folder
 from sweep.views import final_evaluation, formatting, lookup, overview, progress
+from sweep.views.first_result import COMPARED
 from sweep.views.progress import Aim
 from trainables.errors import printable
 
@@ -99,12 +100,15 @@ class Narrator:
     """Converts new events of a history to lines of text.
 
     With `waits`, the scheduler pauses trials at rungs; only then are waits and continuations at a
-    rung reported.
+    rung reported. `rungs` are those of `decisions.missing_metric_error`.
     """
 
-    def __init__(self, history: History, waits: bool = True) -> None:
+    def __init__(
+        self, history: History, waits: bool = True, rungs: Sequence[float] | None = None
+    ) -> None:
         self._history = history
         self._waits = waits
+        self._rungs = rungs
         self._warned = False
         self._noted_unsaved = False
         self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
@@ -162,8 +166,8 @@ class Narrator:
         for skipped in event.skipped:
             text = f"{prefix}skips a checkpoint: {printable(skipped)}"
             yield Line(Kind.NOTICE, event.trial, text)
-        reason, standing = printable(event.reason), self._progress_suffix(event)
-        if event.end in (End.GOAL, End.UNMEASURED, End.DONE):
+        reason, standing = printable(self._news(event)), self._progress_suffix(event)
+        if event.end in COMPARED:
             yield from self._warn_unmeasured(event)
             yield from self._explain_unsaved(event)
         if event.status is not Status.PAUSED:
@@ -192,18 +196,33 @@ class Narrator:
             yield Line(Kind.NOTICE, event.trial, f"cannot be ended early: it {printable(said)}")
 
     def _warn_unmeasured(self, event: Closed) -> Iterable[Line]:
-        """Yield a line if results lack the metric and no trial has it so far.
+        """Yield a line if results lack the metric, no trial has it so far, and the sweep continues.
 
-        Only once in a sweep.
+        Only once in a sweep. If the sweep ends because the metric is missing, its error says so.
         """
+        from sweep.driver import decisions  # commands that only look at a sweep need no driver
+
         metric = self._history.objective.metric
         unseen = not any(metric in row.metrics for row in event.rows)
         if unseen and event.rows and not self._warned and self._history.best is None:
             self._warned = True
+            if decisions.missing_metric_error(self._history, "", self._rungs):
+                return
             noted = event.reason.partition("; ")[2] or f"its results had no metric '{metric}'"
             link = " No" if noted.endswith("?") else "; no"
             said = f"{noted}{link} trial has had it so far"
             yield Line(Kind.NOTICE, event.trial, f"cannot be compared: {printable(said)}")
+
+    def _news(self, event: Closed) -> str:
+        """Return the reason of a slice's end, without the missing metric while no trial has it.
+
+        The metric has a line of its own then, or ends the sweep with an error.
+        """
+        from sweep.driver import decisions  # commands that only look at a sweep need no driver
+
+        if self._history.has_metric:
+            return event.reason
+        return decisions.without_metric_note(event.reason, self._history.objective.metric)
 
     def _replica(self, event: Opened | Closed) -> Replica:
         """Return the replica that an event is about."""
@@ -227,6 +246,14 @@ class Narrator:
             return f" after {after}"
         metric = printable(replica.objective.metric)
         return f" after {after}, {metric} {formatting.number(score)}"
+
+
+def _narrator_of(context: "DriverContext") -> Narrator:
+    """Return the narrator for a driver's history and scheduler."""
+    from sweep.driver import decisions  # commands that only look at a sweep need no driver
+
+    scheduler = context.scheduler
+    return Narrator(context.history, scheduler.pauses, decisions.compared_levels(scheduler))
 
 
 def _moved_lines(moves: Sequence[Moved]) -> Iterable[Line]:
@@ -299,7 +326,7 @@ class PlainView:
 
     def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
         """Print the title, messages that were queued before, and the warnings."""
-        self._narrator = Narrator(context.history, context.scheduler.pauses)
+        self._narrator = _narrator_of(context)
         self._console.show(title(context))
         for warning in warnings:
             self.say(f"warning: {warning}")
@@ -339,7 +366,7 @@ class LiveView:
     def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
         """Start the display, with the warnings in its log, and draw it for the first time."""
         self._context = context
-        self._narrator = Narrator(context.history, context.scheduler.pauses)
+        self._narrator = _narrator_of(context)
         self._aim = Aim.of(context.scheduler, context.spec)
         self._began_at = time.monotonic()
         self._began_with = progress.newest_fraction(context.history, self._aim)

@@ -30,7 +30,7 @@ from sweep.history.replica import Replica
 from sweep.history.results import NOTHING, numeric_names, to_number
 from sweep.history.trial import Trial
 from sweep.ledger.folder import log_size, remove_log
-from sweep.schedulers import AddSeed, Exploit, NewTrial, Plan, Resume
+from sweep.schedulers import AddSeed, Exploit, NewTrial, Plan, Resume, Scheduler
 from sweep.slices import reports, retention
 from sweep.slices.cache import StaleProcess
 from sweep.slices.messages import SliceOutcome
@@ -450,6 +450,13 @@ def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
     return f"; {_describe_missing(metric, names, outcome.value_found)}"
 
 
+def without_metric_note(reason: str, metric: str) -> str:
+    """Return the reason of a slice's end without the note that its results lack the metric."""
+    for note in (_LACKS, _IS_NO_NUMBER):
+        reason = reason.partition(f"; {note.format(metric)}")[0]
+    return reason
+
+
 def _not_finite_note(replica: Replica, outcome: SliceOutcome) -> str:
     """Return a note that the last value of the metric is NaN or infinite; empty if it is not."""
     metric = replica.objective.metric
@@ -482,6 +489,20 @@ def unpaused_note(replica: Replica, outcome: SliceOutcome | Closed) -> str:
 
 # ---- a metric that no trial reports ----------------------------------------------------------
 
+#: Words for results that lack the metric.
+_LACKS = "its results had no metric '{}'"
+#: Beginning of the words for a metric that is something else than a number.
+_IS_NO_NUMBER = "in its results '{}' is "
+
+
+def compared_levels(scheduler: Scheduler) -> Sequence[float] | None:
+    """Return the rungs at which a scheduler compares trials in addition to their goals.
+
+    Returns None if it compares them only at their ends, or may look before the metric is due, as
+    pruners do.
+    """
+    return scheduler.levels if scheduler.levels or scheduler.pauses else None
+
 
 def missing_metric_error(
     history: History, name: str, rungs: Sequence[float] | None, at_end: bool = False
@@ -493,7 +514,7 @@ def missing_metric_error(
     the history, so a sweep that was killed and resumed ends at the same point.
 
     Args:
-        name: name of the sweep.
+        name: the sweep as commands name it.
         rungs: ascending levels at which trials are compared in addition to their goals; None if
             trials are not even compared at goals.
         at_end: True if nothing more will be trained, so that no later evaluation can come.
@@ -561,7 +582,8 @@ def _is_due(trial: Trial, replica: Replica) -> bool:
 def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
     """Return the error that no result has the metric, with similar names.
 
-    `name` is the sweep's name; `place` is the point at which the metric should have been reported.
+    `name` is the sweep as commands name it; `place` is the point at which the metric should have
+    been reported.
     """
     metric = replica.objective.metric
     close = _similar_names(metric, replica.names)
@@ -573,7 +595,7 @@ def _unknown_metric(name: str, replica: Replica, place: str) -> UnknownMetric:
     then = " T" if found.endswith("?") else "; t"
     return UnknownMetric(
         f"metric: trial {replica.trial} reached {place}, but {found}{then}he training is "
-        f"kept: `sweep resume {name} --metric {other}` continues it"
+        f"kept: `sweep resume {name} --metric {other}` continues the sweep"
     )
 
 
@@ -582,11 +604,11 @@ def _describe_missing(metric: str, names: Sequence[str], found: str) -> str:
 
     `found` describes a value of another type under the metric's name; empty if there is none.
     """
-    has = f"its results had no metric '{metric}'"
+    has = _LACKS.format(metric)
     if not found and any(name.startswith(f"{metric}/") for name in names):
         found = "a nested dict"
     if found:
-        has = f"in its results '{metric}' is {found}, not a number"
+        has = f"{_IS_NO_NUMBER.format(metric)}{found}, not a number"
     close = " or ".join(f"'{key}'" for key in _similar_names(metric, names))
     shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
     return f"{has}; they have: {shown or 'no numbers'}" + (f"; did you mean {close}?" * bool(close))

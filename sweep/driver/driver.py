@@ -374,10 +374,8 @@ class Driver:
 
         `at_end` is True if nothing more will be trained.
         """
-        scheduler, name = self.context.scheduler, self.context.folder.name
-        # pruners may look before the metric is due
-        compares = bool(scheduler.levels) or scheduler.pauses
-        rungs = scheduler.levels if compares else None
+        rungs = decisions.compared_levels(self.context.scheduler)
+        name = self.context.folder.in_commands
         return decisions.missing_metric_error(self.history, name, rungs, at_end)
 
     def _interrupted_replicas(self) -> list[Replica]:

@@ -7,7 +7,7 @@ before that its progress file is used.
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from sweep.history.events import Closed, Recorded
+from sweep.history.events import Closed, End, Recorded
 from sweep.history.history import History
 from sweep.history.results import numeric_names
 from sweep.ledger.folder import Folder
@@ -17,6 +17,8 @@ from trainables.errors import printable, shorten
 
 #: Seconds between two reads of the progress files.
 LOOK_S = 1.0
+#: Ends of slices at which a view or the driver itself says that the metric is missing.
+COMPARED = (End.GOAL, End.UNMEASURED, End.DONE)
 #: Maximum number of result names in a line.
 _SHOWN = 12
 #: Addition for names that may be right all the same.
@@ -62,8 +64,10 @@ class FirstResult:
             return []
         for record in records:
             if isinstance(record.event, Closed) and record.event.rows:
-                first = record.event.rows[0].metrics
-                return self._warnings(record.event.trial, first, numeric_names([first]))
+                first, known = record.event.rows[0].metrics, set(record.event.rows[0].metrics)
+                if record.event.end in COMPARED:
+                    known.add(self._history.objective.metric)
+                return self._warnings(record.event.trial, known, numeric_names([first]))
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_S
             return self._check_notes()

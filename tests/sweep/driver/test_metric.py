@@ -1,5 +1,6 @@
 """A metric that no result has ends the sweep; another one goes on with what was trained."""
 
+import io
 import math
 import shutil
 from pathlib import Path
@@ -8,7 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sweep.cli.live import PlainView
+from sweep.cli.terminal import Terminal
 from sweep.core.errors import UnknownMetric
+from sweep.driver import session
+from sweep.driver.start.launch import Launch
 from sweep.driver.tracking import sync
 from sweep.history.events import Closed, MetricChanged, Status, TermEnded
 from sweep.ledger.folder import Folder
@@ -74,11 +79,24 @@ def test_the_sweep_ends_when_a_trial_at_its_first_rung_never_had_the_metric(
         "metric: trial 0 reached its rung at training_iteration 1, but its results had no metric "
         "'los'; they have: loss, score, "
     )
-    assert "did you mean 'loss'? The training is kept: `sweep resume demo --metric loss`" in said
+    command = f"`sweep resume {folder.in_commands} --metric loss`"
+    assert f"did you mean 'loss'? The training is kept: {command} continues the sweep" in said
     assert iterations(folder) == [1]
     assert [t.status for t in sweeps.history(folder).trials] == [Status.PAUSED]
     *_, last = Ledger(folder.ledger).read()
     assert last.event == TermEnded("failed", said)
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "asha"])
+def test_a_wrong_metric_is_reported_once(tmp_path: Path, scheduler: str) -> None:
+    folder = sweeps.make(tmp_path, metric="los", scheduler=scheduler, **ONE_BY_ONE)
+    shown = io.StringIO()
+    with pytest.raises(UnknownMetric) as caught:
+        session.run_driver(Launch(folder, 2, "loky"), PlainView(Terminal(shown)))
+    assert "'los'" in str(caught.value)
+    assert "trial 0 starts" in shown.getvalue()
+    lines = shown.getvalue().splitlines()
+    assert not [line for line in lines if "los" in line.replace("loss", "") and "·" not in line]
 
 
 @pytest.mark.parametrize("pool", ["inline", "loky", "stack"])
@@ -151,7 +169,7 @@ def test_a_driver_that_is_killed_anywhere_ends_with_the_same_words(tmp_path: Pat
     for kill_at in range(1, 7):
         folder = sweeps.make(tmp_path / str(kill_at), metric="los")
         assert sweeps.drive(folder, kill_at=kill_at) == "killed"
-        assert refused(folder) == said
+        assert refused(folder) == said.replace(straight.in_commands, folder.in_commands)
         assert sweeps.decisions(folder) == sweeps.decisions(straight)
     assert refused(straight) == said  # and a resume that changes nothing
 
@@ -315,7 +333,7 @@ def test_the_command_line_says_it_in_one_line_and_everything_shows_the_new_metri
     code, out, err = here("run", spec, "--pool", "inline", "--jobs", 1)
     assert (code, out.count("TRIAL")) == (2, 0)
     (line,) = [text for text in err.splitlines() if text.startswith("sweep: metric: ")]
-    assert "`sweep resume demo --metric loss`" in line
+    assert f"`sweep resume demo --root {tmp_path}/sweeps --metric loss`" in line
     assert here.json("status", "demo")["state"] == "stopped"
     assert here("resume", "demo", "--metric", "loss", "--pool", "inline", "--jobs", 1)[0] == 0
     assert here.json("status", "demo")["metric"] == "loss"

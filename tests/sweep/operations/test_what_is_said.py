@@ -11,7 +11,7 @@ from sweep.cli.live import Kind, Narrator
 from sweep.core.errors import UnknownMetric
 from sweep.driver.start import prepare
 from sweep.driver.start.launch import Launch, open_context
-from sweep.history.events import Closed, Recorded
+from sweep.history.events import Closed
 from sweep.history.history import History
 from sweep.operations.rehearsal import validate
 from sweep.testing import simulate
@@ -145,20 +145,23 @@ def test_validate_has_no_doubts_where_everything_is_there(tmp_path: Path) -> Non
     assert warnings_of(tmp_path) == []
 
 
-def tell(records: list[Recorded], history: Any) -> list[str]:
-    lines = Narrator(history).lines(records)
-    return [line.text for line in lines if line.kind is Kind.NOTICE]
-
-
-def test_a_sweep_whose_metric_never_comes_says_so_once_at_the_first_rung(tmp_path: Path) -> None:
-    folder = sweeps.make(tmp_path, metric="los")
+def test_results_without_the_metric_are_reported_once_if_the_sweep_continues(
+    tmp_path: Path,
+) -> None:
+    trainable = f"{__name__}:Evaluated"
+    folder = sweeps.make(tmp_path, trainable=trainable, metric="evaluation/scor", mode="max")
     with pytest.raises(UnknownMetric):
         sweeps.run(folder)
     with open_context(Launch(folder, 1, "inline")) as (parts, _):
-        said = tell(parts.ledger.read(), parts.history)
-    assert len(said) == 1
-    assert said[0].startswith("cannot be compared: its results had no metric 'los'; they have")
-    assert said[0].endswith("did you mean 'loss'? No trial has had it so far")
+        records = parts.ledger.read()
+    history, said = History(parts.history.objective), list[str]()
+    narrator = Narrator(history, rungs=[1.0, 3.0, 9.0])
+    for record in records:
+        history.extend([record])
+        said += [line.text for line in narrator.lines([record])]
+    (only,) = [line for line in said if "scor'" in line]
+    assert only.startswith("cannot be compared: its results had no metric 'evaluation/scor'; they")
+    assert only.endswith("; no trial has had it so far")
 
 
 def test_a_look_after_which_a_trial_goes_on_is_no_news() -> None:
