@@ -41,7 +41,7 @@ from trainables.trainer import config_checks
 from trainables.trainer.base.algorithm import Stateful
 from trainables.trainer.config import Lanes, TrainerConfig
 from trainables.trainer.config_checks import lane_class
-from trainables.trainer.families.steps import learn_on_rows, off_policy_step
+from trainables.trainer.families.steps import is_target_due, learn_on_rows, off_policy_step
 from trainables.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -422,6 +422,12 @@ class DQN(Trainer):
         parts = self.settings.replay, self.update, self.update_target
         learning = fused.learning if (fused := self._fused) else nullcontext
         return off_policy_step(self, self.replay, *parts, self.n_step, learning)
+
+    def skip_round(self, steps: int) -> None:
+        """Copy the trained network to the target network if that is due, as in other rounds."""
+        now = self.progress.timesteps
+        if is_target_due(self.settings.replay, now, now + steps):
+            self.update_target()
 
     def columns_learnt(self, batch: Any) -> Rows:
         """Return the columns of a batch (B, …) with filtered observations and scaled rewards."""

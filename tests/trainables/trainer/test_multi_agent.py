@@ -460,6 +460,20 @@ def test_players_of_a_game_of_turns_choose_what_their_masks_allow(algorithm: typ
         made(EACH_PLAYER, algorithm, **{**config, "action_mask": "info"})
 
 
+def test_a_target_is_copied_in_a_round_in_which_its_policy_has_no_row() -> None:
+    config: dict[str, Any] = {"env_level": "C", "num_envs_per_worker": 1, "tau": None}
+    config |= {"rollout_fragment_length": 1, "timesteps_per_iteration": 1}
+    config |= {"learning_starts": 1, "target_network_update_freq": 4, "env": f"{HERE}:Turns"}
+    trainer: Any = made({"policies": ["a", "b"]}, DQN, **config)
+    rounds: dict[str, list[int]] = {"a": [], "b": []}
+    for pid, member in trainer.members.items():
+        member.target.update_targets = lambda _, pid=pid: rounds[pid].append(trainer.iteration + 1)
+    for _ in range(12):
+        trainer.train()
+    trainer.stop()
+    assert rounds == {"a": [4, 8, 12], "b": [4, 8, 12]}
+
+
 class SelfPlay(Callbacks):
     """The opponent becomes what is learnt, every other iteration."""
 

@@ -122,6 +122,13 @@ class Algorithm(Trainable):
         """
         raise NotImplementedError
 
+    def skip_round(self, steps: int) -> None:
+        """Do what is due in a round of `steps` environment steps without rows of this policy.
+
+        It is called in place of `training_step`, with several policies, and does nothing by
+        default.
+        """
+
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Mapping[str, Scalar]]":
         """Return the loss () of a batch, column → tensor (B, …), and name → part of it.
 

@@ -116,7 +116,7 @@ def off_policy_step(
                 for _ in range(config.updates_per_step):
                     rows_ = replay.sample(config.replay_batch_size)
                     statistics.append(update(trainer.filter_rows(rows_, weight)))
-        if after // config.target_network_update_freq > before // config.target_network_update_freq:
+        if is_target_due(config, before, after):
             update_target()
         fetched = on_host(statistics)
         trainer.policy.require_finite()
@@ -125,6 +125,15 @@ def off_policy_step(
     trainer.reporter.log_learning(trainer.policy, learner)
     trainer.end_round(samples)
     return learner
+
+
+def is_target_due(config: ReplayConfig, before: int, after: int) -> bool:
+    """Return whether the target network is copied in a round between these environment steps.
+
+    It is if the round passes or reaches a multiple of `target_network_update_freq`.
+    """
+    every = config.target_network_update_freq
+    return after // every > before // every
 
 
 def learn_on_rows(

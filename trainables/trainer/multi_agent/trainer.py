@@ -346,6 +346,7 @@ class MultiAgentTrainer(Trainer):
                     learner[pid] = member.training_step()
                 else:  # agents that acted without known consequences have updated filters, too
                     filters_.synchronise(member.filters, [one.deltas for one in shares[pid]])
+                    member.skip_round(sum(one.count for one in samples))
         self.end_round(samples)
         for member in self.members.values():
             member.progress.timesteps = self.progress.timesteps
