@@ -3,6 +3,7 @@
 import copy
 import tracemalloc
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from trainables.errors import ConfigError, in_yaml
 from trainables.learners.replay import PrioritizedReplay
 from trainables.learners.statistics import on_host
 from trainables.policies.q.networks import QPolicy
+from trainables.rollout.batch import Sample
 from trainables.trainable import TrialContext
 
 SMALL: dict[str, Any] = {
@@ -268,6 +270,57 @@ def test_one_who_changes_how_it_learns_learns_in_torch() -> None:
             return super().differences(batch)
 
     assert Own.settle_config(SMALL)["learner"] == "torch"
+
+
+# ---- a round ------------------------------------------------------------------------------------
+
+
+def one_round(trainer: DQN, samples: list[Sample], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make a round in which the workers give these samples; return its statistics."""
+    monkeypatch.setattr(trainer.workers, "sample", lambda: samples)
+    return trainer.training_step()
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_a_row_that_is_not_valid_is_not_stored(
+    n_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make({"n_step": n_step, "learning_starts": 100})
+    (sample,) = trainer.workers.sample()
+    (fragment,) = sample.fragments
+    fragment.rewards[:] = 1.0
+    fragment.truncated[-1] = True  # so that no transition waits for later steps
+    fragment.valid[3, 1], fragment.rewards[3, 1] = False, 50.0
+    one_round(trainer, [sample], monkeypatch)
+    assert len(trainer.replay) == fragment.valid.size - 1
+    assert trainer.replay.sample(200)["rewards"].max() < 50.0
+    trainer.stop()
+
+
+def test_transitions_over_several_steps_are_of_one_workers_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer = make({"n_step": 3, "learning_starts": 100, "gamma": 0.5})
+    (sample,) = trainer.workers.sample()
+    for begun in (0, 8):
+        samples = []
+        for index, reward in ((1, 1.0), (2, 100.0)):
+            fragment = sample.fragments[0].copy()
+            fragment.rewards[:], fragment.t[:] = reward, begun + np.arange(8)[:, None]
+            fragment.terminated[:] = fragment.truncated[:] = False
+            samples.append(replace(sample, fragments=[fragment], index=index))
+        one_round(trainer, samples, monkeypatch)
+    assert len(trainer.replay) == 2 * 2 * (16 - 2)  # two environments of each; the last two wait
+    assert set(trainer.replay.sample(500)["rewards"].tolist()) == {1.75, 175.0}
+    trainer.stop()
+
+
+def test_statistics_of_a_round_are_means_of_its_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make({"updates_per_step": 4, "learning_starts": 1})
+    losses = iter([1.0, 2.0, 4.0, 9.0])
+    monkeypatch.setattr(trainer, "update", lambda _: {"loss": next(losses)})
+    assert one_round(trainer, trainer.workers.sample(), monkeypatch) == {"loss": 4.0}
+    trainer.stop()
 
 
 # ---- the target network -------------------------------------------------------------------------
