@@ -90,7 +90,9 @@ def export_model(
         signed = json.loads(json.dumps(card))
         signed = signed if trust is None else signing.sign(signed, trust)
         (draft / CARD).write_text(json.dumps(signed, indent=2) + "\n", encoding="utf-8")
-        (draft / "card.md").write_text("\n".join(_card_page(card)) + "\n", encoding="utf-8")
+        given = spec.space.nest(dict(trial.searched), spec.config)
+        page = _card_page(card, given)
+        (draft / "card.md").write_text("\n".join(page) + "\n", encoding="utf-8")
     return card
 
 
@@ -252,8 +254,21 @@ def _check_free(out: Path) -> None:
 # ---- the card -------------------------------------------------------------------------------
 
 
-def _card_page(card: Mapping[str, Any]) -> list[str]:
-    """Return a model's card as lines of Markdown, with instructions for its use."""
+#: Setting that sweep chooses → explanation of its values.
+_CHOSEN: Mapping[str, str] = {
+    "native_vector_env": "true: a worker stepped its environments as one vector environment",
+    "normalize_actions": "true: actions were scaled from [-1, 1] to the bounds of the action space",
+    "learner": "code that computed the gradients: torch, fused (in numpy) or compiled (in C)",
+    "schedule_timesteps": "length of linear schedules, in environment steps",
+    "classic_results": "true: results also have the names of RLlib's classic stack",
+}
+
+
+def _card_page(card: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Return a model's card as lines of Markdown, with instructions for its use.
+
+    `given` are the settings as the spec and the search set them.
+    """
     score = formatting.number(card["score"])
     saved = card["checkpoint"]
     return [
@@ -275,11 +290,26 @@ def _card_page(card: Mapping[str, Any]) -> list[str]:
         "## Settings",
         "",
         "```yaml",
-        *formatting.yaml_lines(card["config"]),
+        *_settings_lines(card["config"], given),
         "```",
         *_model_lines(card["model"]),
         *_usage_lines(card),
     ]
+
+
+def _settings_lines(config: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Return a trial's settings as lines of YAML: those in `given`, then those that sweep chose.
+
+    The latter are not in `given` or ``auto`` there.
+    """
+    chosen = {key: value for key, value in config.items() if given.get(key, "auto") == "auto"}
+    lines = formatting.yaml_lines({k: v for k, v in config.items() if k not in chosen})
+    if chosen:
+        lines += ["", "# The spec does not set these; sweep chose their values for the training."]
+    for key, value in chosen.items():
+        lines += [f"# {_CHOSEN[key]}"] if key in _CHOSEN else []
+        lines += formatting.yaml_lines({key: value})
+    return lines
 
 
 def _network_lines(played: Mapping[str, Any]) -> Iterator[str]:

@@ -72,6 +72,11 @@ def test_the_best_trial_becomes_a_folder_with_a_model_and_a_card(
     assert card["checkpoint"] == best["checkpoint"]
     assert card["config"]["env"] == "CartPole-v1"
     assert set(card["versions"]) >= {"torch", "numpy", "python"}
+    page = (out / "card.md").read_text()
+    given, _, chosen = page.partition("# The spec does not set these; sweep chose their values")
+    assert 'env: "CartPole-v1"' in given
+    assert "learner:" not in given
+    assert "in numpy) or compiled (in C)\nlearner: " in chosen
 
     _check_formats(here, tmp_path)
     _check_playing(here, tmp_path)
