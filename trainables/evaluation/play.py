@@ -10,6 +10,7 @@ counts. M numbers of memory.
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -233,13 +234,14 @@ class _RunningEpisode:
         except Exception as error:  # noqa: BLE001 an environment may raise anything
             self._begin(self._count_failure("step", error))
             return False
-        require_finite(np.array([reward]), f"{self._name}, row", "reward")
-        self.reward += float(reward)
+        if not math.isfinite(reward):
+            require_finite(np.array([reward]), f"{self._name}, row", "reward")
+        self.reward += reward
         self.length += 1
         over = bool(terminated or truncated) or self.length == self._plan.envs.horizon
-        self._player.add_reward(self.observation, self.memory, float(reward), over)
+        self._player.add_reward(self.observation, self.memory, reward, over)
         if self._watch:
-            self._watch.step(self.observation, float(reward), info)
+            self._watch.step(self.observation, reward, info)
             if over:
                 self._watch.end(None)
         return over
@@ -345,8 +347,8 @@ def _act(inference: InferencePolicy, running: Sequence[_RunningEpisode]) -> None
 
     The policy's memories of the episodes are updated, and decisions noted for their callbacks.
     """
-    observations = np.stack([np.asarray(one.observation) for one in running])
-    memory = np.stack([one.memory for one in running])
+    observations = np.array([one.observation for one in running])
+    memory = np.array([one.memory for one in running])
     streams = [one.stream for one in running]
     watched = [one.watched for one in running]
 

@@ -13,7 +13,10 @@ class SamplingConfig(Section):
     """Settings of the collection of experience."""
 
     num_envs_per_worker: int = Field(
-        default=1, gt=0, description="Number of environments that a worker steps side by side."
+        default=1,
+        gt=0,
+        description="Number of environments that a worker steps side by side. Evaluations step as "
+        "many, or up to twice as many if all episodes can then begin at once.",
     )
     rollout_fragment_length: int = Field(
         default=200,

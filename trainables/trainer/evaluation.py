@@ -19,7 +19,11 @@ from trainables.envs.exactness.known import known_level
 from trainables.envs.make import EnvironmentConfig, importable_config, make_raw_env
 from trainables.envs.vector.restarts import AnySlot
 from trainables.errors import ConfigError, TooManySteps
-from trainables.evaluation.config import evaluation_envs, evaluation_settings
+from trainables.evaluation.config import (
+    EvaluationConfig,
+    evaluation_envs,
+    evaluation_settings,
+)
 from trainables.evaluation.play import Inspection, Plan, Played, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.acting.inference import InferencePolicy
@@ -50,10 +54,25 @@ def evaluation_plan(settings: TrainerConfig) -> Plan:
     return Plan(
         environment,
         explore,
-        sampling.num_envs_per_worker,
+        _width(settings.evaluation, sampling.num_envs_per_worker, changed.envs.remote_worker_envs),
         evaluation_envs(changed.envs),
         sampling.clip_actions,
     )
+
+
+def _width(evaluation: EvaluationConfig, envs: int, in_processes: bool) -> int:
+    """Return the number of environments that a process of an evaluation steps side by side.
+
+    It is the number `envs` of a rollout worker, or up to twice as many if all episodes of the
+    process then begin at once: the remaining ones would otherwise take as many steps again. It is
+    exactly `envs` if ``evaluation_config`` sets it, if environments run in their own processes
+    (`in_processes`), or if it is 1, since perhaps only one can be open.
+    """
+    episodes = -(-evaluation.evaluation_num_episodes // max(1, evaluation.evaluation_num_workers))
+    is_set = "num_envs_per_worker" in evaluation.evaluation_config
+    if is_set or in_processes or envs == 1 or episodes > 2 * envs:
+        return envs
+    return max(envs, episodes)
 
 
 class PeriodicEvaluation:

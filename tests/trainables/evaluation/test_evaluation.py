@@ -90,6 +90,27 @@ def test_T16_the_result_does_not_depend_on_how_many_play_side_by_side(
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.parametrize(
+    ("changes", "width"),
+    [
+        ({}, 10),  # a second wave of two episodes would take as many steps again
+        ({"evaluation_num_episodes": 6}, 8),
+        ({"evaluation_num_episodes": 17}, 8),
+        ({"evaluation_num_episodes": 20, "evaluation_num_workers": 2}, 10),
+        ({"num_envs_per_worker": 1}, 1),
+        ({"remote_worker_envs": True}, 8),
+        ({"evaluation_config": {"num_envs_per_worker": 8}}, 8),
+        ({"evaluation_config": {"num_envs_per_worker": 3}}, 3),
+    ],
+)
+def test_all_episodes_begin_at_once_if_they_need_at_most_twice_the_environments(
+    changes: dict[str, Any], width: int
+) -> None:
+    config = {"env": "CartPole-v1", "num_envs_per_worker": 8, "evaluation_num_episodes": 10}
+    trainer = make({**config, **changes})
+    assert evaluation_plan(trainer.settings).width == width
+
+
 class WearsOut(Counting):
     """Its episodes are longer each time; how long, is in an object."""
 

@@ -171,6 +171,8 @@ class InferencePolicy:
         the step led, and `is_over` are ignored here.
         """
         _, carried = self.split(memory)
+        if not carried.size:
+            return
         carried[:] = self.connectors.after_rewards(carried[None], np.array([reward]))[0]
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
