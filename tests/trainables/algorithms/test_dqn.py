@@ -348,6 +348,8 @@ def test_a_soft_target_follows_after_every_update() -> None:
     trainer = make({"tau": 0.25})
     trainer.train()
     before = trainer.target.network.weights()
+    trainer.update_target()  # is of targets that are copied
+    assert differences(before, trainer.target.network.weights()) == []
     trainer.update(trainer.replay.sample(4))
     now, online = trainer.target.network.weights(), trainer.policy.model.weights()
     for name, weight in before.items():

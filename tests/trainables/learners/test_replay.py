@@ -51,6 +51,15 @@ def test_the_latest_rows_are_kept_and_columns_stay_together() -> None:
     assert set(replay.sample(500)["rewards"].tolist()) == set(range(115, 125))
 
 
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_only_rows_that_were_stored_are_drawn(prioritized: bool) -> None:
+    replay = PrioritizedReplay(10, 3, BY_ERROR) if prioritized else ReplayBuffer(10, seed=3)
+    replay.add(numbered(7, 2))
+    assert set(replay.sample(500)["rewards"].tolist()) == {7, 8}
+    replay.add(numbered(20, 3))
+    assert set(replay.sample(500)["rewards"].tolist()) == {7, 8, 20, 21, 22}
+
+
 def test_rows_are_drawn_evenly() -> None:
     replay = ReplayBuffer(50, seed=2)
     replay.add(numbered(0, 50))
@@ -193,6 +202,24 @@ def test_rows_are_drawn_by_their_errors_and_weighed_to_make_up_for_it() -> None:
     replay.add(numbered(100, 1))  # a new one counts as much as the largest error so far
     counts = np.bincount(replay.sample(9000)["rewards"], minlength=101)
     assert counts[100] == pytest.approx(counts[3], abs=2)
+
+
+def test_shares_and_weights_are_those_of_the_paper() -> None:
+    config = PrioritizedReplayConfig(
+        prioritized_replay=True,
+        prioritized_replay_alpha=0.7,
+        prioritized_replay_beta=0.4,
+        prioritized_replay_eps=0.5,
+    )
+    replay = PrioritizedReplay(8, 10, config)
+    errors = [0.0, -1.0, 4.0, 2.5, 0.1]
+    replay.add(numbered(0, len(errors)))
+    replay.prioritize(np.arange(len(errors)), np.array(errors))
+    shares = [(abs(error) + 0.5) ** 0.7 for error in errors]
+    np.testing.assert_allclose(replay.get_state()["shares"], shares)
+    drawn = replay.sample(16)
+    weights = [(len(errors) * shares[i] / sum(shares)) ** -0.4 for i in drawn["indices"]]
+    np.testing.assert_allclose(drawn["weights"], np.array(weights) / max(weights), rtol=1e-6)
 
 
 def test_priorities_come_back_to_the_bit() -> None:

@@ -1,16 +1,31 @@
 """Values that change while a trainer learns."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.trainers import make, run
+from tests.support.trainers import differences, make, run
+from trainables.algorithms.a2c import A2C
+from trainables.algorithms.dqn import DQN
+from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
+from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError
 from trainables.learners.fused.ppo import FusedLearner, Loss
 from trainables.learners.schedules import schedule_value
+from trainables.trainer.trainer import Trainer
 
+LEARNERS: dict[str, type[Trainer]] = {
+    "ppo": PPO,
+    "a2c": A2C,
+    "impala": IMPALA,
+    "dqn": DQN,
+    "sac": SAC,
+    "td3": TD3,
+}
 POINTS = ((100, 1.0), (200, 3.0), (300, 0.0))
 
 
@@ -29,6 +44,30 @@ def test_linear_falls_to_0_and_stays_there() -> None:
         0.0,
     ]
     assert schedule_value(0.4, "constant", 100, 150) == 0.4
+
+
+@pytest.mark.parametrize("learner", ["fused", "torch"])
+@pytest.mark.parametrize("kind", ["ppo", "a2c", "impala", "dqn", "sac", "td3"])
+def test_nothing_is_learnt_at_a_rate_of_0(kind: str, learner: str) -> None:
+    sizes = {"num_envs_per_worker": 2, "rollout_fragment_length": 8, "train_batch_size": 16}
+    replay = {"learning_starts": 1, "replay_batch_size": 8, "buffer_size": 100}
+    env = "Pendulum-v1" if kind in ("sac", "td3") else "CartPole-v1"
+    falls = {"lr_schedule": "linear", "schedule_timesteps": 32}
+    of = {"env": env, "learner": learner, "timesteps_per_iteration": 16, **sizes, **falls}
+    trainer = LEARNERS[kind]({**of, **(replay if kind in ("dqn", "sac", "td3") else {})})
+    moved = []
+    for _ in range(4):
+        before = learnt_weights(trainer)
+        trainer.train()
+        moved.append(bool(differences(before, learnt_weights(trainer))))
+    trainer.stop()
+    assert moved == [True, True, False, False]
+
+
+def learnt_weights(trainer: Trainer) -> dict[str, Any]:
+    """Weights that gradient steps move: not those of target networks, which follow."""
+    weights = trainer.policy.weights()
+    return {name: one for name, one in weights.items() if not name.startswith("target")}
 
 
 @pytest.mark.parametrize("learner", ["fused", "torch"])
