@@ -137,6 +137,23 @@ def test_a_target_kl_ends_the_epochs() -> None:
     bound.stop()
 
 
+@pytest.mark.parametrize(("first", "steps"), [([0.3, 0.0], 2), ([0.0, 0.1], 4)])
+def test_the_divergence_of_an_epoch_is_the_mean_of_its_minibatches(
+    first: list[float], steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make({"num_sgd_iter": 2, "sgd_minibatch_size": 48, "target_kl": 0.09})
+    divergences, taken = iter([*first, 0.0, 0.0]), []
+
+    def step(*_: Any) -> tuple[np.ndarray[Any, Any], float]:
+        taken.append(next(divergences))
+        return np.array([0.0, 0.0, 0.0, taken[-1], 0.0]), 1.0
+
+    monkeypatch.setattr(trainer.learner, "step", step)
+    trainer.training_step()
+    assert len(taken) == steps
+    trainer.stop()
+
+
 def test_a_loss_that_is_not_finite_is_named_and_the_weights_stay() -> None:
     trainer = make()
     trainer.train()

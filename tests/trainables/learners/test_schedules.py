@@ -16,6 +16,7 @@ from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError
 from trainables.learners.fused.ppo import FusedLearner, Loss
 from trainables.learners.schedules import schedule_value
+from trainables.trainer.families.actor_critic import ActorCriticTrainer
 from trainables.trainer.trainer import Trainer
 
 LEARNERS: dict[str, type[Trainer]] = {
@@ -92,14 +93,28 @@ def test_the_loss_follows_its_schedules_and_is_the_settings_after_a_restore(lear
     other.stop()
 
 
-def options(trainer: PPO) -> tuple[float, float]:
-    """Clip and weight of the entropy that the learner's next step has."""
+@pytest.mark.parametrize("learner", ["fused", "torch"])
+@pytest.mark.parametrize("kind", ["a2c", "impala"])
+def test_the_bonus_of_a_policy_gradient_follows_its_schedule(kind: str, learner: str) -> None:
+    sizes = {"num_envs_per_worker": 2, "rollout_fragment_length": 8, "train_batch_size": 16}
+    bonus = {"entropy_coeff_schedule": [[0, 0.0], [64, 0.4]], "timesteps_per_iteration": 16}
+    trainer: Any = LEARNERS[kind]({"env": "CartPole-v1", "learner": learner, **sizes, **bonus})
+    found = []
+    for _ in range(3):
+        found.append(options(trainer)[1])
+        trainer.train()
+    trainer.stop()
+    np.testing.assert_allclose(found, [0.0, 0.1, 0.2])
+
+
+def options(trainer: ActorCriticTrainer) -> tuple[float, float]:
+    """Clip (0 without) and weight of the entropy that the learner's next step has."""
     learner = trainer.learner
     if isinstance(learner, FusedLearner):
         loss: Loss = learner.loss
     else:
         loss = learner.loss.keywords["settings"]  # type: ignore[attr-defined]
-    return float(loss.clip_param or 0.0), loss.entropy_coeff
+    return float(getattr(loss, "clip_param", None) or 0.0), loss.entropy_coeff
 
 
 @pytest.mark.parametrize(
