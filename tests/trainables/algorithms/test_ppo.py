@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from tests.support.trainers import make
 from trainables.algorithms.ppo import PPO, ppo_loss, vf_loss
 from trainables.errors import NotFiniteError
+from trainables.learners.sgd import explained_variance
 from trainables.learners.torch_learner import normalized, shuffled
 from trainables.policies.learning.networks import ActorCritic
 from trainables.rollout.batch import TrainBatch
@@ -152,6 +154,17 @@ def test_the_divergence_of_an_epoch_is_the_mean_of_its_minibatches(
     trainer.training_step()
     assert len(taken) == steps
     trainer.stop()
+
+
+def test_the_explained_variance_is_of_returns_and_values_of_sampling() -> None:
+    stream = np.random.default_rng(2)
+    columns = {n: stream.normal(size=9).astype("f4") for n in ("logp", "values", "advantages")}
+    seen, choices = np.zeros((9, 2), np.float32), np.zeros(9, np.int64)
+    returns = stream.normal(3.0, size=9).astype("f4")
+    batch = TrainBatch(observations=seen, actions=choices, returns=returns, **columns)
+    share = 1.0 - np.var(returns - columns["values"]) / np.var(returns)
+    assert explained_variance(batch, None) == {"explained_variance": pytest.approx(share, rel=1e-5)}
+    assert explained_variance(replace(batch, returns=np.ones(9, np.float32)), None) == {}
 
 
 def test_a_loss_that_is_not_finite_is_named_and_the_weights_stay() -> None:
