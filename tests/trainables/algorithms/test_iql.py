@@ -133,6 +133,32 @@ def test_the_losses_are_those_of_the_paper(env: str, tmp_path: Path) -> None:
     assert loss.item() == pytest.approx(value_loss + critic_loss + policy_loss, rel=1e-4)
 
 
+def test_each_part_moves_by_its_own_rate_times_a_gradient_that_is_clipped_alone(
+    tmp_path: Path,
+) -> None:
+    # Without moments a step is the rate times the gradient, of which the norm is 0.01 if clipped.
+    config: dict[str, Any] = {
+        "lr": 1.0,
+        "critic_lr": 4.0,
+        "grad_clip": 0.01,
+        "optimizer": {"name": "sgd"},
+    }
+    trainer = make(tmp_path, "Pendulum-v1", learning_starts=200, **config)
+    trainer.train()
+    before, rows = trainer.policy.weights(), trainer.replay.sample(16)
+    log_std = trainer.policy.model.log_std
+    assert log_std is not None
+    loss, _ = trainer.loss({name: torch.from_numpy(one) for name, one in rows.items()})
+    (by_log_std,) = torch.autograd.grad(loss, [log_std])
+    trainer.learn_on_batch(rows)
+    moved = {name: now - before[name] for name, now in trainer.policy.weights().items()}
+    trainer.stop()
+    for part, rate in (("actor", 1.0), ("critic", 4.0)):  # also "critics", without "targets"
+        squares = [np.square(one).sum() for name, one in moved.items() if name.startswith(part)]
+        assert np.sqrt(sum(squares)) == pytest.approx(rate * 0.01, rel=1e-3)
+    np.testing.assert_allclose(moved["log_std"], -by_log_std.numpy(), rtol=1e-4)
+
+
 def test_no_loss_moves_the_networks_of_another() -> None:
     """What the weights of actions are moves the actor alone, and rewards the critics of actions."""
     trainer = IQL({**SMALL, "input": RLLIB, "beta": 2.0}, TrialContext(seed=3))

@@ -1,5 +1,6 @@
 """SAC and TD3 as trainers: exact after a restore, explored, exported, refused with the reason."""
 
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -178,6 +179,27 @@ def test_a_temperature_that_is_not_learnt_is_that_of_the_settings(
         again.restore(path)
     assert again.train()["learner"]["alpha"] == pytest.approx(0.125)
     again.stop()
+
+
+@pytest.mark.parametrize("learner", ["fused", "torch"])
+@pytest.mark.parametrize("algorithm", ["sac", "sac of choices", "td3"])
+def test_each_part_moves_by_its_own_rate_times_a_gradient_that_is_clipped_alone(
+    algorithm: str, learner: str
+) -> None:
+    # Without moments a step is the rate times the gradient, of which the norm is 0.01 if clipped.
+    config = {"lr": 1.0, "critic_lr": 4.0, "grad_clip": 0.01, "optimizer": {"name": "sgd"}}
+    config |= {"policy_delay": 1} if algorithm == "td3" else {}
+    trainer = make(algorithm, {**config, "learner": learner, "learning_starts": 200})
+    trainer.train()
+    before = trainer.policy.weights()
+    trainer.learn_on_batch(trainer.replay.sample(16))
+    moved = {name: now - before[name] for name, now in trainer.policy.weights().items()}
+    trainer.stop()
+    for part, rate in (("actor", 1.0), ("critics", 4.0)):
+        squares = [np.square(one).sum() for name, one in moved.items() if name.startswith(part)]
+        assert math.sqrt(sum(squares)) == pytest.approx(rate * 0.01, rel=1e-3)
+    if algorithm != "td3":  # the temperature has one weight, and no clip
+        assert abs(moved["log_alpha"]) > 0.01
 
 
 def test_the_rate_of_the_critics_falls_as_that_of_the_actor_does() -> None:
