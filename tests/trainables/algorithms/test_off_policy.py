@@ -364,6 +364,22 @@ def test_what_cannot_work_together_is_refused_in_one_line(case: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (of_actions("Box(-1.0, 1.0, (3,))"), -3.0),
+        ({"env": "CartPole-v1"}, 0.5 * math.log(2)),
+        ({**of_actions("Box(-1.0, 1.0, (3,))"), "target_entropy": -0.5}, -0.5),
+    ],
+)
+def test_the_target_entropy_is_that_of_the_settings_or_of_the_action_space(
+    config: dict[str, Any], expected: float
+) -> None:
+    trainer = SAC({**SMALL, **config})
+    assert trainer.target_entropy == pytest.approx(expected)
+    trainer.stop()
+
+
 def test_what_the_model_leaves_open_is_as_published() -> None:
     for given in ({}, {"model": {"hidden": [16]}}):
         trainer = SAC({"env": "Pendulum-v1", **given})
