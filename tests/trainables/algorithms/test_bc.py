@@ -74,6 +74,29 @@ def test_the_loss_is_the_negative_log_likelihood_of_gaussians(tmp_path: Path) ->
     assert loss.item() == pytest.approx(by_hand - 0.5 * entropy, rel=1e-5)
 
 
+def test_each_pass_learns_from_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.arange(40.0).reshape(10, 4)
+    data = data_of(tmp_path, obs=rows.tolist(), actions=[i % 2 for i in range(10)])
+    sizes = {"rollout_fragment_length": 10, "train_batch_size": 10, "sgd_minibatch_size": 4}
+    trainer = make(data, num_sgd_iter=3, **sizes)
+    loss, seen = trainer.loss, list[list[tuple[float, int]]]()
+
+    def noted(batch: Any) -> Any:
+        pairs = zip(batch["observations"][:, 0].tolist(), batch["actions"].tolist(), strict=True)
+        seen.append([*pairs])
+        return loss(batch)
+
+    monkeypatch.setattr(trainer, "loss", noted)
+    trainer.training_step()
+    trainer.stop()
+    assert [len(one) for one in seen] == [4, 3, 3] * 3
+    orders = [[row for one in seen[first : first + 3] for row in one] for first in (0, 3, 6)]
+    assert all(sorted(order) == [(4.0 * i, i % 2) for i in range(10)] for order in orders)
+    assert orders[0] != orders[1] != orders[2]
+
+
 def test_continuous_actions_are_learnt(tmp_path: Path) -> None:
     given = np.random.default_rng(1).uniform(-1, 1, size=(500, 3))
     actions = 0.8 * given[:, :1] - 0.4

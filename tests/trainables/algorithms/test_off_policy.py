@@ -375,7 +375,7 @@ def test_what_cannot_work_together_is_refused_in_one_line(case: str) -> None:
 def test_the_target_entropy_is_that_of_the_settings_or_of_the_action_space(
     config: dict[str, Any], expected: float
 ) -> None:
-    trainer = SAC({**SMALL, **config})
+    trainer = SAC({**SMALL, "env_level": "C", **config})
     assert trainer.target_entropy == pytest.approx(expected)
     trainer.stop()
 
