@@ -1,8 +1,9 @@
 """Conditions of ASHA: each promoted trial was among the best of its rung, or best at the end.
 
 With seeds on the rungs, a rung is a level and a number of seeds, by whose mean trials are compared.
-With ``seeds: auto``, each trial with further seeds once had the best expected score at the top, and
-there are at most half as many further seeds as trials at the top. For every scheduler: a further
+With ``seeds: auto``, each trial with further seeds once had the best expected score at the top, or
+came near that of a trial with all its seeds; and there are at most half as many further seeds as
+trials at the top. For every scheduler: a further
 seed is trained up to the level that its trial has reached.
 
 A trial that is trained to the top at the end was the best resting one when no trial was on its way
@@ -23,6 +24,7 @@ from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
 from sweep.schedulers import Scheduler, asha
 from sweep.schedulers._shared.rungs import ranked_at
+from sweep.schedulers._shared.seeding import AUTO_SEEDS
 
 #: Value of ``time_attr``, and the metric, None if it was not reported.
 Point = tuple[float, float | None]
@@ -37,7 +39,8 @@ class Rungs:
         self._steps: list[Step] = []
         self._tests_best = False
         self._best: set[int] = set()
-        """Trials that once had the best expected score at the top."""
+        """Trials that once had the best expected score at the top, or came near one that had it and
+        all its seeds."""
         self._most_at_top = 0
         """Maximum number of trials at the top so far."""
         if isinstance(scheduler, asha.Scheduler) and scheduler.pauses:
@@ -76,7 +79,10 @@ class Rungs:
             self._finished.update(self._at_the_end(history.for_scheduler()))
 
     def _rank_expected(self, history: History) -> None:
-        """Add the trials at the top that have the best expected score now; equals all count."""
+        """Add the trials at the top that have the best expected score now; equals all count.
+
+        If one of these has all its seeds, add those that are less than two standard errors worse.
+        """
         top = self._steps[-1][0]
         there = [
             trial
@@ -97,7 +103,12 @@ class Rungs:
         ranked = [number for number in ranked if number in feasible] or ranked
         values = {number: sign * found.value for number in ranked if (found := expected[number])}
         best = max(values.values(), default=0.0)
-        self._best.update(number for number, value in values.items() if value == best)
+        first = {number for number, value in values.items() if value == best}
+        self._best.update(first)
+        if any(len(history.trials[number].replicas) >= AUTO_SEEDS[-1] for number in first):
+            errors = {n: found.error or 0.0 for n in values if (found := expected[n])}
+            near = (n for n, value in values.items() if value + 2 * errors[n] > best)
+            self._best.update(near)
 
     def check_joined(self, history: History, event: Opened) -> None:
         """Require that a seed that joins its trial later is trained up to the trial's level."""

@@ -13,7 +13,8 @@ import numpy as np
 
 from benchmarks.search.game import Array, Game
 from sweep.history.posterior.scores import Scores
-from sweep.history.posterior.shrinkage import estimate
+from sweep.history.posterior.shrinkage import estimate, limit
+from sweep.schedulers._shared.best_tests import WORTH
 from sweep.schedulers._shared.seeding import AUTO_SEEDS
 
 ETA = 3
@@ -124,7 +125,8 @@ def search(
 def _test_best(measured: Scores, sums: Array, curves: Array, means: Array) -> None:
     """Test the trial with the best expected score at the top under further seeds, again and again.
 
-    As many further seeds are used as half of the trials at the top. The arrays change.
+    If it has all of them, another one is tested if it is expected to improve on it by enough. As
+    many further seeds are used as half of the trials at the top. The arrays change.
 
     Args:
         measured: scores of the search.
@@ -135,8 +137,14 @@ def _test_best(measured: Scores, sums: Array, curves: Array, means: Array) -> No
     top = np.flatnonzero(measured.last_levels == measured.level_scores.shape[1] - 1)
     left = len(top) // 2
     while len(top):
-        best = int(top[estimate(measured, 0.0).value[top].argmax()])
-        have, most = int(measured.seeds[best, -1]), curves.shape[1]
+        found, most = estimate(measured, 0.0), curves.shape[1]
+        best = int(top[found.value[top].argmax()])
+        able = top[measured.seeds[top, -1] < min(most, AUTO_SEEDS[-1])]
+        if best not in able and len(able):  # another one may still be better
+            over = limit(found.unlimited[able], found.error[able], found.value[best])
+            gains = (found.value[able] - over) / found.deviation
+            best = int(able[gains.argmax()]) if gains.max() >= WORTH else best
+        have = int(measured.seeds[best, -1])
         count = next((min(n, most) for n in AUTO_SEEDS if n > have), have)
         left -= count - have
         if count == have or left < 0:

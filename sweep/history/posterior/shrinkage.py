@@ -145,7 +145,7 @@ def estimate(scores: Scores, unseen: float, is_random: bool = True) -> Estimates
     whole = float(levels.variance[-1])
     error = np.sqrt(spread + whole * UNSEEN * unseen)
     ceiling = _ceiling(plain)
-    limited = _limit(value, error, ceiling)
+    limited = limit(value, error, ceiling)
     deviation = float(np.sqrt(whole))
     return Estimates(limited, error, noise, deviation, share, evaluations, value, ceiling)
 
@@ -176,7 +176,7 @@ def _ceiling(scores: Scores) -> float:
     return ceiling if is_shared and float(np.nanmin(scores.level_scores)) < ceiling else math.inf
 
 
-def _limit(value: Floats, error: Floats, ceiling: float) -> Floats:
+def limit(value: Floats, error: Floats, ceiling: float) -> Floats:
     """Return the expectations with the part above the ceiling cut off.
 
     Each expectation becomes the mean of min(x, ceiling) for x ~ Normal(value, error).

@@ -1,11 +1,13 @@
 """Tests of the best trial at the top rung, by which ``seeds: auto`` with ``asha`` spends its seeds.
 
 The trial with the best expected score gets further seeds, a few at a time. If they let it down,
-another trial has the best expected score, and is tested next.
+another trial has the best expected score, and is tested next. Once the best one has all its seeds,
+another trial is tested if it is expected to improve on the best one by enough.
 """
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from sweep.history import ranking
 from sweep.history.events import Evidence, Goal, Status
@@ -27,15 +29,17 @@ _SHOWN = 5
 #: Number of trials at the top rung up to which each arrival is a moment to begin a test. With n
 #: times as many, every n-th is: the more trials, the longer it takes to find the best of them.
 _EACH = 40
+#: Expected improvement on a trial with all its seeds that is worth a test of another trial, in
+#: standard deviations between trainings.
+WORTH = 0.1
 
 
 def decide(history: History, goal: Goal) -> Iterator[AddSeed]:
     """Yield the decisions that train the best trial at the top rung under further seeds.
 
-    It is the trial with the best expected score under a new seed; of equals, the one whose curve
-    rose early and stayed high. It gets the next number of `AUTO_SEEDS` once all further seeds of
-    the sweep have been trained. In total, there are at most half as many further seeds as trials
-    that have reached the top rung. `goal` is that of the further seeds, at the top rung.
+    It is the trial of `_next_tested`. It gets the next number of `AUTO_SEEDS` once all further
+    seeds of the sweep have been trained. In total, there are at most half as many further seeds as
+    trials that have reached the top rung. `goal` is that of the further seeds, at the top rung.
     """
     level = goal.until or 0.0
     tested = [history.trials[entry[-1]] for entry in history.order(_running_test)]
@@ -47,7 +51,7 @@ def decide(history: History, goal: Goal) -> Iterator[AddSeed]:
             return
         if history.uncreated_trials and arrived % max(1, arrived // _EACH):
             return
-        best = _best_expected(history, level)
+        best = _next_tested(history, level)
         if best is None or given + _next_count(best) - len(best.replicas) > arrived // 2:
             return
     if len(best.replicas) < _next_count(best):
@@ -77,18 +81,49 @@ def _is_incomplete(trial: Trial) -> bool:
     return len(trial.replicas) not in (1, *AUTO_SEEDS)
 
 
-def _best_expected(history: History, level: float) -> Trial | None:
-    """Return the best trial that may get seeds at a level, by its expected score.
+def _next_tested(history: History, level: float) -> Trial | None:
+    """Return the trial that is tested next at a level, in units of `time_attr`, if tests may begin.
 
-    Of equals, it is the one with the best curve up to `level`, in units of `time_attr`. Returns
-    None if there is no such trial with a score.
+    It is the one with the best expected score. If that has all its seeds, it is the trial with the
+    largest expected improvement on it, or itself if no other is expected to improve on it by
+    `WORTH`. Of equals, it is the trial with the best curve up to `level`. Returns None if there is
+    no such trial with a score.
     """
-    equals: list[Trial] = []
-    for trial in _ranked_at(history, level):
-        if equals and _standing(history, trial) != _standing(history, equals[0]):
-            break
-        equals.append(trial)
-    return min(equals, key=lambda trial: (curve_cost(trial, level), trial.number), default=None)
+    first = next(_ranked_at(history, level), None)
+    if first is None:
+        return None
+    standing = _standing(history, first)
+    equals = takewhile(lambda one: _standing(history, one) == standing, _ranked_at(history, level))
+    best = _best_curve([*equals], level)
+    if len(best.replicas) < _next_count(best):
+        return best
+    ranked = [*_ranked_at(history, level)]
+    gains = _improvements(history, best, ranked)
+    largest = max(gains.values(), default=0.0)
+    if largest < WORTH:
+        return best
+    return _best_curve([trial for trial in ranked if gains.get(trial.number) == largest], level)
+
+
+def _improvements(history: History, best: Trial, ranked: Sequence[Trial]) -> dict[int, float]:
+    """Return the expected improvement of each trial in `ranked` that may get seeds, by number.
+
+    It is that of `Expectations.improvements` on `best`. Trials are left out unless they are as
+    feasible as `best`. Returns an empty dict if trials are not ranked by their expected scores.
+    """
+    if not ranking.is_by_expectation(history.objective):
+        return {}
+    able = [
+        trial.number
+        for trial in ranked
+        if len(trial.replicas) < _next_count(trial) and trial.feasible == best.feasible
+    ]
+    return history.expectations.improvements(able, best.number) if able else {}
+
+
+def _best_curve(trials: Sequence[Trial], level: float) -> Trial:
+    """Return the trial whose curve rose earliest and stayed high up to a level."""
+    return min(trials, key=lambda trial: (curve_cost(trial, level), trial.number))
 
 
 def _ranked_at(history: History, level: float) -> Iterator[Trial]:
@@ -122,11 +157,14 @@ def _why_tested(history: History, tested: Trial, level: float) -> tuple[str, Evi
     shown = [tested, *(trial for trial in ranked if trial is not tested)][:_SHOWN]
     values = [_standing(history, trial)[1] for trial in shown]
     seeds = [sum(not one.is_catching_up for one in trial.replicas) for trial in shown]
-    expected = "unknown" if values[0] is None else f"{values[0]:.6g}"
+    found = history.expected(tested)
+    expected = "unknown" if found is None else f"{found.value:.6g}"
     why = (
         f"tested under {_next_count(tested)} seeds: its expected score on a new seed, {expected}, "
         f"is place {place} of {len(ranked)} at rung {level:g}"
     )
+    if place > 1 and found is not None and found.error is not None:
+        why += f"; with a standard error of {found.error:.3g} it may still be the best"
     numbers = [trial.number for trial in shown]
     return why, {"rung": level, "trials": numbers, "expected": values, "seeds": seeds}
 

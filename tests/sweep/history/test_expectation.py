@@ -212,6 +212,33 @@ def test_chances_add_up_and_the_surer_of_two_equals_has_no_more_of_them() -> Non
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("ceiling", [math.inf, 30.0])
+def test_the_expected_improvement_is_the_mean_excess_over_the_best(
+    mode: Mode, ceiling: float
+) -> None:
+    sign = 1.0 if mode == "max" else -1.0
+    stream, wanted = np.random.default_rng(3), objective(mode)
+    scores = np.minimum(np.linspace(0.0, 40.0, 20)[:, None] + stream.normal(0, 9, (20, 3)), ceiling)
+    rests = [{math.inf: (sign * row[: 3 if n < 6 else 1]).tolist()} for n, row in enumerate(scores)]
+    trials = [trial(n, rest, wanted) for n, rest in enumerate(rests)]
+    model = Expectations(wanted)
+    model.update(trials, range(20))
+    best, spreads = model.order[0], model.spreads
+    assert spreads is not None
+    deviation = math.hypot(spreads.settings, spreads.seeds)
+    found = model.improvements(range(20), best)
+    over, values = model.expected(trials[best]), model._current_fit.estimates
+    assert over is not None
+    assert values is not None
+    for number, gain in found.items():
+        row = model._current_fit.rows[number]
+        drawn = stream.normal(values.unlimited[row], values.error[row], 200_000)
+        excess = np.maximum(np.minimum(drawn, values.ceiling) - sign * over.value, 0)
+        assert gain == pytest.approx(float(excess.mean()) / deviation, abs=0.01)
+    assert max(found.values()) > 0.1
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
 def test_settings_at_a_ceiling_share_the_probability_to_be_the_best(mode: Mode) -> None:
     """Six seeds at the ceiling make it more probable than one; a wide error wins nothing there."""
     stream, sign = np.random.default_rng(4), 1.0 if mode == "max" else -1.0

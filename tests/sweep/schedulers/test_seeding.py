@@ -256,6 +256,31 @@ def test_a_trial_let_down_by_its_seeds_is_no_longer_tested_but_the_next_one_is()
     assert sum(counts.values()) - len(counts) <= top // 2
 
 
+def test_another_trial_is_tested_if_it_may_be_far_better_than_one_with_all_its_seeds() -> None:
+    """After the first fall, trials at the target are expected to fall as far; they do not."""
+
+    def falls(at: CurvePoint) -> dict[str, Any]:
+        poor = at.trial % 3 == 2
+        early = at.iteration / 10 if poor or at.iteration != 2 else 5.0
+        late = early + at.trial / 240 if poor else 1.0 + at.seed_index / 20 if not at.trial else 4.9
+        return {"score": early if at.iteration < 3 else late, "timesteps_this_iter": 1}
+
+    stop = {"training_iteration": 9, "score": 5.0}
+    course = simulate({**AT_THE_TOP, "trials": 24, "stop": stop}, falls, slots=2)
+    pick = course.history.best
+    assert pick is not None
+    assert (added(course)[0], added(course)[pick.number], pick.number > 0) == (6, 6, True)
+    assert any("may still be the best" in str(decision) for decision in course.decisions)
+
+
+def test_no_other_trial_is_tested_if_the_pick_is_better_by_far() -> None:
+    def apart(at: CurvePoint) -> dict[str, Any]:
+        score = at.trial + (at.trial == 0) * 100.0 + at.seed_index % 2
+        return {"score": score if at.iteration == 9 else 0.0, "timesteps_this_iter": 1}
+
+    assert added(simulate({**AT_THE_TOP, "trials": 24}, apart, slots=2)) == {0: 6}
+
+
 def test_a_test_begun_in_few_slots_is_finished_before_another_begins() -> None:
     counts = added(simulate(AT_THE_TOP, lucky, slots=1))
     assert min(counts) < 8
