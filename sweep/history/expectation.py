@@ -372,6 +372,8 @@ class Expectations(Summary):
         between trainings. All `numbers` and `best` are trials with an expectation. Returns an
         empty dict with fewer than `FEWEST` trials or without randomness.
         """
+        import numpy as np
+
         from sweep.history.posterior.shrinkage import limit
 
         fit = self._current_fit
@@ -380,9 +382,11 @@ class Expectations(Summary):
             return {}
         rows = [fit.rows[number] for number in numbers]
         level = float(found.value[fit.rows[best]])
-        below = limit(found.unlimited[rows], found.error[rows], level)
-        gains = (found.value[rows] - below) / found.deviation
-        return dict(zip(numbers, gains.tolist(), strict=True))
+        with np.errstate(over="ignore", invalid="ignore"):  # scores may be near the largest floats
+            below = limit(found.unlimited[rows], found.error[rows], level)
+            gains = (found.value[rows] - below) / found.deviation
+        known = np.where(np.isfinite(gains), gains, 0.0)
+        return dict(zip(numbers, known.tolist(), strict=True))
 
     def outlook(self, training: float = 1.0) -> "Outlook | None":
         """Return the improvement of the best settings to expect from more training.
