@@ -61,6 +61,15 @@ def test_the_policys_gaussian_is_drawn_and_squashed() -> None:
     np.testing.assert_allclose(drawn.std(0), [0.5, 0.1], atol=0.01)
 
 
+def test_a_deviation_beyond_its_bounds_is_that_of_the_bound() -> None:
+    one = SquashedGaussian(LAYOUT, LIMITS, GaussianPolicyConfig(**COLD))
+    beyond, at_bounds = (
+        one.draw(head(0.3, -1.0, *log_std, count=50), NONE, np.random.default_rng(1))[0]
+        for log_std in ((9.0, -40.0), (2.0, -20.0))
+    )
+    np.testing.assert_array_equal(beyond, at_bounds)
+
+
 @pytest.mark.parametrize("kind", ["GaussianNoise", "OrnsteinUhlenbeckNoise"])
 def test_noise_changes_with_the_steps_and_stays_in_the_bounds(kind: Any) -> None:
     config = ActionNoiseConfig(**COLD, type=kind, stddev=0.2, final_scale=0.5, scale_timesteps=100)
@@ -165,7 +174,7 @@ def test_rows_that_are_not_followed_have_state_dependent_noise_of_their_own() ->
 def test_the_warm_up_ends_with_its_steps() -> None:
     one = SquashedGaussian(LAYOUT, LIMITS, GaussianPolicyConfig(random_timesteps=10))
     choosing = WarmUpSampling(ActionLayout((3,), scalar=True), WarmUpConfig(random_timesteps=10))
-    sure, certain = head(9, -9, -20, -20, count=3000), head(99, 0, 0, count=3000)
+    sure, certain = head(9, -9, -20, -20, count=3000), head(0, 0, 99, count=3000)
     for steps, even in ((0, True), (9, True), (10, False)):
         one.set_timesteps(steps)
         choosing.set_timesteps(steps)
@@ -173,4 +182,7 @@ def test_the_warm_up_ends_with_its_steps() -> None:
         chosen = choosing.draw(certain, NONE, np.random.default_rng(1))[0]
         assert (drawn.std(0) > 0.25).all() == even
         assert (len(set(chosen.tolist())) == 3) is even
-    assert (choosing.draw(certain, NONE, None)[0] == 0).all()
+        assert (choosing.draw(certain, NONE, None)[0] == 2).all()
+        np.testing.assert_array_equal(
+            one.draw(sure, NONE, None)[0], LIMITS.scaled(np.tanh(sure[:, :2]))
+        )

@@ -1,5 +1,6 @@
 """How actors explore: what is drawn, what follows from the steps, what stands in checkpoints."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,43 @@ def test_each_choice_of_a_row_explores_with_its_row() -> None:
     assert rows.shape == (10_000, 2)
     assert (rows.max(0) == [2, 1]).all()
     assert np.mean((rows == [0, 1]).all(1)) == pytest.approx(0.5 + 0.5 / 6, abs=0.02)
+
+
+def log_probability(layout: ActionLayout, head: Array, log_std: Array, action: Any) -> float:
+    """What one action's columns add up to, one after the other."""
+    total, logits, reals = 0.0, 0, 0
+    for size, number in zip(layout.sizes, np.atleast_1d(action), strict=True):
+        if size:
+            powers = np.exp(head[logits : logits + size].astype(np.float64))
+            total += math.log(powers[int(number)] / powers.sum())
+            logits += size
+        else:
+            away = (number - head[layout.logits + reals]) / math.exp(log_std[reals])
+            total += -0.5 * away**2 - log_std[reals] - 0.5 * math.log(2 * math.pi)
+            reals += 1
+    return total
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ActionLayout((3,), scalar=True),
+        ActionLayout((4, 2)),
+        ActionLayout((0, 0)),
+        ActionLayout((3, 0, 2, 0)),
+    ],
+)
+def test_probabilities_of_drawn_and_of_given_actions_are_those_of_a_loop(
+    layout: ActionLayout,
+) -> None:
+    stream, one = np.random.default_rng(3), StochasticSampling(layout)
+    head = stream.normal(size=(40, layout.head_size)).astype(np.float32)
+    log_std = stream.normal(size=len(layout.real_columns)).astype(np.float32)
+    actions, logp = one.draw(head, log_std, stream)
+    expected = [log_probability(layout, row, log_std, actions[i]) for i, row in enumerate(head)]
+    np.testing.assert_allclose(logp, expected, rtol=1e-4, atol=1e-5)
+    found = one.likelihood(head, log_std, np.asarray(actions))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_real_numbers_are_refused() -> None:

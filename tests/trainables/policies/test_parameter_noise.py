@@ -119,6 +119,22 @@ def test_the_deviation_follows_the_distance_that_is_wanted() -> None:
     assert noise.stddev == pytest.approx(0.1 / 1.01)
 
 
+def test_an_adapted_deviation_is_that_of_later_noise_alone() -> None:
+    noise, stream = (
+        ParameterNoise(ParameterNoiseConfig(initial_stddev=0.1)),
+        np.random.default_rng(5),
+    )
+    weights = {"weight": np.ones((3, 2), np.float32), "bias": np.zeros(2, np.float32)}
+    noise.begin(2)
+    first = noise.perturb(weights, 2, stream)
+    noise.adapt(0.0, 1.0)
+    noise.on_episode_start(np.array([True, False]))
+    then = noise.perturb(weights, 2, stream)
+    for name, before in first.items():
+        np.testing.assert_array_equal(then[name][1], before[1])
+        assert (then[name][0] != before[0]).all()
+
+
 def test_a_share_of_choices_is_a_divergence() -> None:
     trainer = make("dqn")
     greedy: Any = trainer.policy.make_actor().exploration
