@@ -62,6 +62,19 @@ def test_getting_the_state_flushes_nothing_and_setting_it_continues_exactly() ->
     np.testing.assert_equal(one.get_state(), other.get_state())
 
 
+def test_what_was_flushed_stays_in_the_statistics_of_the_filter() -> None:
+    rows = np.random.default_rng(4).normal(3.0, size=(9, 2))
+    one = MeanStdFilter((2,))
+    for part in (rows[:4], rows[4:5], rows[5:]):
+        one(part)
+        one.get_delta(flush=True)
+    one(rows[:1], update=False)
+    assert one.row_count == 9
+    np.testing.assert_allclose(one.mean, rows.mean(0))
+    np.testing.assert_allclose(one.std, rows.std(0))
+    assert one.get_delta()["count"] == 0
+
+
 def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return_and_clipped() -> None:
     scaler = RewardScaler(1, gamma=0.5, stat=MeanStdFilter((), 10.0, center=False))
     returns: list[float] = []
