@@ -103,9 +103,9 @@ class Rungs:
         ranked = [number for number in ranked if number in feasible] or ranked
         values = {number: sign * found.value for number in ranked if (found := expected[number])}
         best = max(values.values(), default=0.0)
-        first = {number for number, value in values.items() if value == best}
-        self._best.update(first)
-        if any(len(history.trials[number].replicas) >= AUTO_SEEDS[-1] for number in first):
+        leading = {number for number, value in values.items() if value == best}
+        self._best.update(leading)
+        if any(len(history.trials[number].replicas) >= AUTO_SEEDS[-1] for number in leading):
             errors = {n: found.error or 0.0 for n in values if (found := expected[n])}
             near = (n for n, value in values.items() if value + 2 * errors[n] > best)
             self._best.update(near)
