@@ -338,7 +338,10 @@ class Trainable:
         The program computes `lanes` trials side by side. `check_config` refuses the result if a
         setting is impossible there. Raises ConfigError if this class has no such program.
         """
-        problem = f"{cls.__name__} cannot train in lanes, as the pool stack does"
+        problem = (
+            f"{cls.__name__} cannot train several trials in one compiled program (in lanes), as "
+            "the pool stack does"
+        )
         hint = "use another pool, or train ppo or dqn"
         raise ConfigError("trainable", cls.__name__, hint=hint, problem=problem)
 
@@ -698,15 +701,17 @@ def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> d
     if returned is None or isinstance(returned, str | Path):
         path = "" if returned is None else _in_folder(Path(returned), Path(folder), place)
         if not files:
-            remedy = "return a dict ({} if nothing decides the future), or write files"
-            raise StateError(place, "nothing, and a folder without files,", remedy)
+            remedy = (
+                "return a dict ({} if there is nothing to save), or write files into the folder"
+            )
+            raise StateError(place, "None, without a file in the folder,", remedy)
         return {"data": None, "files": files, **({"path": path} if path else {})}
     if not pickles and not isinstance(returned, Mapping):
         remedy = "return a dict of plain data, or write files into the folder that it is given"
         raise StateError(place, f"{type_of(returned)}, {shorten(returned)},", remedy)
     if files:
         found = f"what it returned in addition to files ({', '.join(sorted(files))})"
-        remedy = "only one of the two is given back: return a dict, or write files and return None"
+        remedy = "return a dict, or write files and return None, but not both"
         raise StateError(place, printable(found), remedy)
     return {"data": unsafe_pickle.pack(returned, name, pickles), "files": {}}
 

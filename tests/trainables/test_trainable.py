@@ -381,8 +381,8 @@ def _pipes(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("saves", "words"),
     [
-        (_nothing, "nothing, and a folder without files"),
-        (str, "nothing, and a folder without files"),
+        (_nothing, "None, without a file in the folder"),
+        (str, "None, without a file in the folder"),
         (lambda folder: folder / "a.bin", "a.bin', which is not in the folder"),
         (_writes("/"), "the path '/', which is not in the folder"),
         (_writes("a.bin"), "the path 'a.bin', which is not in the folder"),

@@ -416,9 +416,11 @@ def _running_program(
         errors.close()
         if isinstance(error, OSError) and error.errno != errno.E2BIG:  # as without memory
             raise
-        allowed = "a program that can be started with these settings"
-        hint = f"{getattr(error, 'strerror', None) or error}; settings: stdin sends them as JSON"
-        raise ConfigError("command", list(program.command), allowed, hint) from error
+        reason = getattr(error, "strerror", None) or error
+        problem = f"the program cannot be started with these settings: {reason}"
+        hint = "set settings: stdin, which sends them to the program as JSON"
+        given = list(program.command)
+        raise ConfigError("command", given, hint=hint, problem=problem) from error
     try:
         errors.follow()
         assert process.stdin is not None  # noqa: S101 it is a pipe
@@ -462,10 +464,10 @@ def _check_variables(settings: Mapping[str, Any]) -> None:
     for name, value in _flatten(settings):
         variable = _variable(name)
         if variable in _OWN_VARIABLES:
-            problem = f"cannot be passed as {variable}, a variable that sweep sets itself"
+            problem = f"cannot be passed as the variable {variable}, which sweep sets itself"
             raise ConfigError(name, value, hint=hint, problem=problem)
         if variable in taken:
-            problem = f"cannot be passed as {variable}, the variable of {taken[variable]}"
+            problem = f"cannot be passed as the variable {variable}, which {taken[variable]} uses"
             raise ConfigError(name, value, hint=hint, problem=problem)
         taken[variable] = name
 

@@ -156,7 +156,7 @@ def _check_module(settings: Config) -> None:
 
     They are two heads, noise, distributions, any exploration but epsilon-greedy, and action masks.
     """
-    why = "the module itself returns the values of all choices"
+    why = "your module itself returns the value of each action"
     given = {key: getattr(settings, key) for key in ("dueling", "noisy", "num_atoms")}
     given["exploration_config.type"] = settings.exploration_config.type
     given["action_mask"] = settings.environment.action_mask
@@ -259,7 +259,7 @@ class DQN(Trainer):
         noise = settings.exploration_config.type == "ParameterNoise"
         if noise and (wait := settings.envs.remote_env_batch_wait_ms):
             other = "exploration_config.type: ParameterNoise"
-            why = "this noise continues from step to step of all environments together"
+            why = "this noise needs environments that step together, but they would step apart"
             undo = "set another exploration"
             place = "remote_env_batch_wait_ms"
             raise ConfigError.of_conflict(place, wait, other, "0", why, undo)
@@ -293,10 +293,10 @@ class DQN(Trainer):
         if not inspection.spaces.layout.scalar:
             actions = inspection.spaces.action
             problem = (
-                f"the environment's actions are {actions}, and dqn needs Discrete ones, each of "
-                "which has a value"
+                f"the environment's actions are {actions}, but dqn needs Discrete actions, because "
+                "it learns a value for each"
             )
-            hint = "train ppo instead, which can choose other actions"
+            hint = "train ppo instead, which supports other actions"
             raise ConfigError("env", f"actions {actions}", hint=hint, problem=problem)
         if not isinstance(settings, Config):
             raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")

@@ -191,14 +191,16 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
     """
     length = _PREFIX.unpack_from(content)[1]
     if not 0 < length <= min(MAX_HEADER_BYTES, len(content) - _PREFIX.size - _DIGEST_BYTES):
-        raise CorruptCheckpoint(source, f"its header cannot have {length} bytes")
+        raise CorruptCheckpoint(
+            source, f"its header cannot have {length} bytes; use another checkpoint"
+        )
     try:
         header = strict_json.parse(bytes(content[_PREFIX.size : _PREFIX.size + length]))
     except (ValueError, RecursionError) as error:
-        reason = printable(f"its header is not valid: {error}")
+        reason = printable(f"its header is not valid ({error}); use another checkpoint")
         raise CorruptCheckpoint(source, reason) from error
     if not isinstance(header, dict):
-        raise CorruptCheckpoint(source, "its header is not a JSON object")
+        raise CorruptCheckpoint(source, "its header is damaged; use another checkpoint")
     _check_versions(header, source)
     return header
 
@@ -255,7 +257,7 @@ def _valid_sections(source: object) -> Iterator[None]:
     except CheckpointError:
         raise
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        reason = printable(f"its list of sections is not valid: {error}")
+        reason = printable(f"its list of sections is not valid ({error}); use another checkpoint")
         raise CorruptCheckpoint(source, reason) from error
 
 

@@ -282,9 +282,11 @@ def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
     actual = container.digest_of(content, path)
     named = parse_name(path.name)
     if named is not None and named[1] != actual:
-        raise CorruptCheckpoint(path, f"its SHA-256 is {actual}, not the one in its name")
+        problem = f"the file is damaged: its SHA-256 is {actual}, not the one in its name"
+        raise CorruptCheckpoint(path, f"{problem}; use another checkpoint")
     if digest is not None and digest != actual:
-        raise CorruptCheckpoint(path, f"its SHA-256 is {actual}; expected {printable(digest)}")
+        problem = f"the file is damaged: its SHA-256 is {actual}; expected {printable(digest)}"
+        raise CorruptCheckpoint(path, f"{problem}; use another checkpoint")
     container.check_seal(content, actual, path)
     return content, actual
 
@@ -303,7 +305,9 @@ def _content(path: Path) -> bytearray:
                 )
             content = bytearray(size)
             if not disk.fill(file, memoryview(content)):
-                raise CorruptCheckpoint(path, "the file became shorter while it was read")
+                raise CorruptCheckpoint(
+                    path, "the file became shorter while it was read; try again"
+                )
             return content
     except ValueError as error:  # NUL, or half of a surrogate pair
         raise MissingCheckpoint(path, "no file can have such a name") from error
@@ -318,5 +322,6 @@ def _checked_header(path: Path, content: memoryview) -> dict[str, Any]:
     header = container.header_of(content, path)
     named, step = parse_name(path.name), header.get("step")
     if named is not None and step != named[0]:
-        raise CorruptCheckpoint(path, f"its step is {step!r}, not the one in its name")
+        problem = f"its step is {step!r}, not the one in its name; use another checkpoint"
+        raise CorruptCheckpoint(path, problem)
     return header

@@ -208,7 +208,9 @@ class Remote:
                 raise
             except Exception as error:  # a library of a storage raises what it likes
                 if isinstance(error, FileNotFoundError):
-                    raise RemoteFileMissing(self.url, f"not there: {_reason(error)}") from error
+                    raise RemoteFileMissing(
+                        self.url, f"there is no such file: {_reason(error)}"
+                    ) from error
                 if isinstance(error, _PERMANENT_ERRORS) or "Credential" in type(error).__name__:
                     raise RemoteError(self.url, _reason(error)) from error
                 if time.monotonic() + wait > until:

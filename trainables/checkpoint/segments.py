@@ -190,8 +190,9 @@ def check(section: Section, source: Path) -> None:
         if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
             raise ValueError("a segment's digest is not valid")
         with _open_segment(source, digest) as (_, size):
-            if size != min(chunk, length - start):
-                raise CorruptCheckpoint(source, f"its segment seg-{digest} has {size} bytes")
+            if size != (due := min(chunk, length - start)):
+                problem = f"its file seg-{digest} has {size} bytes instead of {due}"
+                raise CorruptCheckpoint(source, f"{problem}; use another checkpoint")
 
 
 def _length_of(dtype: str, shape: Sequence[int]) -> int:
@@ -219,7 +220,8 @@ def _open_segment(source: Path, digest: str) -> Iterator[tuple[int, int]]:
         with disk.open_regular_file(source.with_name(f"seg-{digest}")) as found:
             yield found
     except (FileNotFoundError, disk.NotRegular) as error:
-        raise CorruptCheckpoint(source, f"its segment seg-{digest} is missing") from error
+        problem = f"its file seg-{digest} is missing; use another checkpoint"
+        raise CorruptCheckpoint(source, problem) from error
 
 
 def _fill(source: Path, digest: str, part: NDArray[np.uint8]) -> None:
@@ -227,4 +229,5 @@ def _fill(source: Path, digest: str, part: NDArray[np.uint8]) -> None:
     with _open_segment(source, digest) as (file, _):
         whole = disk.fill(file, part.data)
     if not whole or hashlib.sha256(part.data).hexdigest() != digest:
-        raise CorruptCheckpoint(source, f"its segment seg-{digest} is damaged or cut off")
+        problem = f"its file seg-{digest} is damaged or cut off; use another checkpoint"
+        raise CorruptCheckpoint(source, problem)

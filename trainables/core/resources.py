@@ -50,9 +50,10 @@ def _check_empty(names: dict[str, float]) -> dict[str, float]:
     """Return `names`, or raise WrongKey unless it is empty: no custom resources exist here."""
     if names:
         problem = (
-            f"pools provide CPUs, GPUs and memory, but nothing named {', '.join(sorted(names))}"
+            f"{', '.join(sorted(names))} cannot be requested, because trials can reserve only "
+            "CPUs, GPUs and memory"
         )
-        hint = "remove it; there are num_cpus_per_worker, num_gpus_per_worker, memory_per_worker"
+        hint = "remove it; use num_cpus_per_worker, num_gpus_per_worker or memory_per_worker"
         raise WrongKey((), names, hint=hint, problem=problem)
     return names
 
@@ -272,8 +273,8 @@ def check_quota(quota: int) -> None:
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     if (held := int(pages) * resource.getpagesize()) > quota:
         raise TrainableError(
-            f"the trainer's process holds {held} bytes, more than memory: {quota}; raise it, or "
-            f"lower train_batch_size or num_envs_per_worker"
+            f"the trainer's process holds {held} bytes, more than memory: {quota}; raise "
+            f"memory, or lower train_batch_size or num_envs_per_worker"
         )
 
 

@@ -547,7 +547,9 @@ def checked_spaces(
         connector.note,
     )
     if not all(made_spaces.row_shape):
-        problem = f"the observation space of {config.env} is {observation}, which holds none"
+        problem = (
+            f"the observation space of {config.env} is {observation}, which contains no number"
+        )
         hint = (
             "for a task without observations let a wrapper give a constant, for example "
             "numpy.zeros(1)"

@@ -174,7 +174,7 @@ def call_creator(creator: Creator, context: EnvContext, **keywords: Any) -> Any:
         return creator(**{name: context}, **keywords)
     except Exception as error:
         if name not in CONTEXT_NAMES:
-            error.add_note(f"its one argument {name} is env_config as a whole")
+            error.add_note(f"its only argument, {name}, is the whole dict env_config")
         raise
 
 

@@ -55,11 +55,11 @@ ALWAYS: Mapping[str, tuple[Any, str]] = {
 }
 #: Key without effect in an evaluation → the reason, where it is not `_OF_TRAINING`.
 WHY_NOT: Mapping[str, str] = {
-    "env_level": "no environment of it is saved",
-    "env_replay_limit": "no environment of it is saved",
-    "env_measure_timeout_s": "no environment of it is measured",
-    "external_timeout_s": "it plays in no environment that calls",
-    "no_done_at_end": "none of its steps is stored",
+    "env_level": "its environments are not saved",
+    "env_replay_limit": "its environments are not saved",
+    "env_measure_timeout_s": "its environments are not saved",
+    "external_timeout_s": "it uses no external environments",
+    "no_done_at_end": "its steps are not stored",
     "rollout_fragment_length": _WHOLE,
     "observation_fn": "the policies see the same observations as in training",
     "observation_filter": _LEARNT_SO,
@@ -215,7 +215,7 @@ def check_evaluation(
     if _essentials(spaces) != _essentials(training):
         problem = (
             f"the evaluation's environment has observations {spaces.raw} and actions "
-            f"{spaces.action}, and the training's has {training.raw} and {training.action}"
+            f"{spaces.action}, but the training's has {training.raw} and {training.action}"
         )
         hint = "use an environment with the training's spaces, since the same policy plays in both"
         raise ConfigError(f"{PLACE}.env_config", environment.env_config, hint=hint, problem=problem)

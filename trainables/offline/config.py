@@ -269,7 +269,7 @@ def make_user_defined(key: str, source: str | Maker, kind: type[T], context: IOC
     made: object = maker(context)
     if not isinstance(made, kind):
         allowed = f"a class derived from {kind.__module__}.{kind.__name__}"
-        problem = f"{shorten(source)} made {type_of(made)}"
+        problem = f"{shorten(source)} returned {type_of(made)}"
         raise ConfigError(key, source, allowed, problem=problem)
     return made
 
@@ -293,7 +293,7 @@ def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows:
         why = "filtered rows would be written, and a reader does not know their filter's statistics"
         only = {"observation_filter": ("NoFilter", why), "normalize_rewards": (False, why)}
     elif config.reads_experience:
-        why = "it follows the returns of whole episodes, which files need not hold in order"
+        why = "it needs the returns of whole episodes, which files may not contain in order"
         only = {"normalize_rewards": (False, why)}
     for key, (allowed, why) in only.items():
         if flat[key] != allowed:
@@ -350,17 +350,16 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping
         other = f"input: {in_yaml(config.input)}"
         raise ConfigError.of_conflict("output", config.output, other, "null", why)
     _check_arguments(config)
-    why = "a learner uses the files' values as they are"
     only: dict[str, tuple[Any, str]] = {
-        "connectors": ((), f"{why}, which do not contain what connectors carry"),
-        "model.lstm_use_prev_action": (False, f"{why}, which do not contain previous actions"),
-        "model.lstm_use_prev_reward": (False, f"{why}, which do not contain previous rewards"),
-        "action_mask": (None, f"{why}, which do not contain masks"),
+        "connectors": ((), "files contain no states of connectors"),
+        "model.lstm_use_prev_action": (False, "files contain no previous actions"),
+        "model.lstm_use_prev_reward": (False, "files contain no previous rewards"),
+        "action_mask": (None, "files contain no masks"),
         "data_parallel": (False, "files are read and written by the trainer's own process"),
         "fake_sampler": (False, "the same batch would be returned forever"),
     }
     if config.reads_experience:
-        only["sample_async"] = (False, "files are read in turn with sampling")
+        only["sample_async"] = (False, "sampling and reading files take turns")
         only |= {key: (usual[key], why) for key, why in OF_WHAT_IS_READ.items()}
     if config.only_reads:
         only |= {key: (usual[key], why) for key, why in OF_WHAT_IS_SAMPLED.items()}

@@ -16,7 +16,7 @@ from trainables.offline.batches import Array, Columns
 #: Columns that show the order of rows.
 IN_ORDER = ("new_obs", "t", "eps_id", "unroll_id")
 #: Advice for batches with none of them.
-REMEDY = "give it, or t, eps_id or unroll_id, by which rows are known to follow each other"
+REMEDY = "write this column, or t, eps_id or unroll_id, which show the order of the rows"
 #: Columns that together determine the order of rows.
 CERTAIN = frozenset({"eps_id", "t", "agent_index"})
 

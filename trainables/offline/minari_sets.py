@@ -106,9 +106,11 @@ class MinariReader(FilesReader):
             (said,) = storage.get_episode_metadata([number])
             columns, steps = self._columns(episode, number), said["total_steps"]
         except BROKEN as error:
-            raise NotABatch(f"no episode ({type(error).__name__}: {first_line(error)})") from None
+            raise NotABatch(
+                f"this episode cannot be read ({type(error).__name__}: {first_line(error)})"
+            ) from None
         if (found := len(columns["rewards"])) != steps:
-            raise NotABatch(f"{found} of the {steps} steps of an episode")
+            raise NotABatch(f"this episode has {found} steps, but its metadata says {steps}")
         return self._rows.checked(columns)
 
     def size(self, path: Path) -> int:
@@ -201,7 +203,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         )
     for key in ("observation_space", "action_space"):
         if not isinstance(description.get(key), str):
-            hint = "without it, the environment that the file names would be made, which runs code"
+            hint = "write the data set with this key, because files may not name code to run"
             raise StoredDataError(file, f"the key {key} is missing", hint)
     if type(description.get("total_episodes")) is not int or description["total_episodes"] < 1:
         raise StoredDataError(file, "total_episodes is missing or less than 1")
@@ -354,11 +356,11 @@ def episode_stretches(path: Path, batches: Iterable[Columns]) -> Iterator[Column
     for batch in batches:
         if "has_next" not in batch or "rewards" not in batch:
             raise StoredDataError(
-                path, "the columns terminateds and rewards are missing, which episodes need"
+                path, "the columns terminateds or rewards are missing, and episodes need both"
             )
         if "new_obs" not in batch:
             raise StoredDataError(
-                path, "episodes need the column new_obs, which is missing", REMEDY
+                path, "the column new_obs is missing, and episodes need it", REMEDY
             )
         for piece in pieces(batch):
             before = waiting.pop(int(piece["eps_id"][0]), [])

@@ -158,11 +158,12 @@ class Rows:
         except NotAnArray as error:
             raise NotABatch(f"column {name} holds {error}") from None
         except (ValueError, OverflowError):
-            raise NotABatch(f"column {name} has rows of several shapes") from None
+            problem = f"the rows of column {name} have different shapes, but need the same one"
+            raise NotABatch(problem) from None
         if column.dtype.kind not in "biuf":
-            raise NotABatch(f"column {name} does not hold numbers alone")
+            raise NotABatch(f"column {name} contains values that are not numbers")
         if not np.isfinite(column).all() and name not in ("action_logp", "action_prob"):
-            raise NotABatch(f"column {name} holds values that are not finite")
+            raise NotABatch(f"column {name} contains NaN or infinity")
         if name in ("obs", "new_obs"):
             of, column = self.spaces, _as_seen(self.spaces, column)
             kind = of.observation_dtype
@@ -183,13 +184,16 @@ class Rows:
         shape = layout.shape
         rows = _reshape("actions", column, shape, layout.dtype, (1,) if shape == () else None)
         if not layout.real_columns and (rows != np.asarray(column).reshape(rows.shape)).any():
-            raise NotABatch("column actions holds fractions where the environment has choices")
+            raise NotABatch(
+                "column actions contains fractions, but the environment's actions are whole numbers"
+            )
         for i in layout.choice_columns:
             chosen, size = rows.reshape(len(rows), -1)[:, i], layout.sizes[i]
             if len(chosen) and not (chosen.min() >= 0 and chosen.max() < size):
                 wrong = chosen[(chosen < 0) | (chosen >= size)][0]
                 raise NotABatch(
-                    f"column actions holds {wrong}; the environment has 0 to {size - 1}"
+                    f"column actions contains {wrong}, but the environment's actions are 0 to "
+                    f"{size - 1}"
                 )
         return rows if self.spread is None else (rows - self.spread[1]) / self.spread[0]
 
@@ -273,7 +277,10 @@ def _select_columns(value: Any) -> list[tuple[str, Any]]:
     if kind == "MultiAgentBatch":
         policies = value.get("policy_batches")
         if not isinstance(policies, dict) or set(policies) != {POLICY}:
-            raise NotABatch(f"the batch has several agents; only batches of {POLICY} can be read")
+            raise NotABatch(
+                "the batch contains experience of several policies, but this trainer has only "
+                f"one and can read only batches of {POLICY}"
+            )
         value = policies[POLICY]
     elif kind != "SampleBatch":
         raise NotABatch(f"the type is {str(kind)[:40]!r}; expected SampleBatch")
@@ -474,14 +481,14 @@ class FilesReader(InputReader):
                 raise StoredDataError(
                     path,
                     "the checkpoint continues in this file, but the file is missing",
-                    "restore the file",
+                    "put the file back",
                 )
         path = self._files[self._at]
         if self.size(path) < self._offset:
             found = (
                 f"the file is shorter than the {self._offset} {self.unit} that were read from it"
             )
-            raise StoredDataError(path, found, "restore the file as it was then")
+            raise StoredDataError(path, found, "put the whole file back")
 
 
 class JsonReader(FilesReader):

@@ -105,7 +105,7 @@ def files_reader(place: str, paths: str | Sequence[str], rows: Rows | RowsByPoli
     if isinstance(rows, Rows) and files[0].suffix == PARQUET:
         return ParquetReader(files, rows)
     if minari_set or files[0].suffix == PARQUET:
-        problem = "with several policies, only JSON files can be read, and these are not"
+        problem = "with several policies, only JSON files can be read, and these are not JSON"
         hint = "write the experience as JSON, or train one policy"
         raise ConfigError(place, paths, hint=hint, problem=problem)
     return JsonReader(files, rows)

@@ -64,7 +64,10 @@ class ParquetReader(FilesReader):
         self._offset += 1
         self._line += 1
         if (size := file.metadata.row_group(group).total_byte_size) > MAX_BYTES:
-            raise NotABatch(f"the row group has {size} bytes, but at most {MAX_BYTES} are read")
+            raise NotABatch(
+                f"the row group has {size} bytes, but at most {MAX_BYTES} are read; write smaller "
+                "row groups"
+            )
         names = file.schema_arrow.names
         try:
             table = file.read_row_group(group, [name for name in names if name in READABLE])
@@ -106,7 +109,9 @@ def numeric_column(name: str, column: "pa.ChunkedArray") -> Array:
     while _is_list(array.type) and len(shape) <= MOST_DIMENSIONS:
         lengths = set(array.value_lengths().to_pylist())
         if len(lengths) > 1 or None in lengths:
-            raise NotABatch(f"column {name} has rows of several shapes")
+            raise NotABatch(
+                f"the rows of column {name} have different shapes, but need the same one"
+            )
         shape.append(lengths.pop() if lengths else 0)
         array = array.flatten()
     of = array.type
@@ -196,7 +201,8 @@ def _regroup(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
         columns = {name: one for name, one in batch.items() if name != "has_next"}
         if waiting and columns.keys() != waiting[0].keys():
             odd = sorted(columns.keys() ^ waiting[0].keys())
-            raise StoredDataError(path, f"column {odd[0]} is in some batches, but not in others")
+            problem = f"column {odd[0]} is in some batches, but not in others"
+            raise StoredDataError(path, problem, "give all batches the same columns")
         waiting.append(columns)
         if sum(len(one["obs"]) for one in waiting) >= GROUP:
             yield {name: np.concatenate([one[name] for one in waiting]) for name in columns}

@@ -379,13 +379,11 @@ def fragment_of(
     common = set.intersection(*(set(one) for one in batches))
     for name in ("rewards", "terminateds"):
         if name not in common:
-            raise StoredDataError(
-                source, f"the policy learns from the column {name}, which is missing"
-            )
+            problem = f"the column {name} is missing, and the policy learns from it"
+            raise StoredDataError(source, problem, "read files that contain this column")
     if learnt.looks_ahead and "new_obs" not in common:
-        raise StoredDataError(
-            source, "the policy learns from the column new_obs, which is missing", REMEDY
-        )
+        problem = "the column new_obs is missing, and the policy learns from it"
+        raise StoredDataError(source, problem, REMEDY)
     batches = [with_numbers(one) for one in batches]
     columns = {
         own: np.concatenate([one[name] for one in batches])[:, None]

@@ -385,7 +385,7 @@ def architecture(
     """
     if masks and config.custom_action_dist is not None:
         place, given = "model.custom_action_dist", config.custom_action_dist
-        why, undo = "it does not know which choices are valid", "remove action_mask"
+        why, undo = "your own distribution cannot see which choices are valid", "remove action_mask"
         raise ConfigError.of_conflict(place, given, "action_mask", "null", why, undo)
     if masks:
         shape = (shape[0] - masks,)

@@ -449,7 +449,7 @@ def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
     made = _load_maker(kind)(shape)
     if not isinstance(made, Filter):
         methods = ", ".join(sorted(n for n in vars(Filter) if n[0] != "_"))
-        problem = f"{shorten(kind)} made {shorten(made)}, which is not a filter"
+        problem = f"{shorten(kind)} returned {shorten(made)}, which is not a filter"
         allowed = f"an object with {methods} that can be called"
         raise ConfigError("observation_filter", kind, allowed, problem=problem)
     return made

@@ -151,8 +151,11 @@ class RolloutWorker(worker.RolloutWorker):
         seen = inspect(config.environment)
         if seen.calls_trainer:
             env = config.environment.env
-            problem = f"{env} calls the trainer, and a worker outside a trainer has none"
-            hint = "use an environment that is stepped"
+            problem = (
+                f"{env} is an external environment, which calls the trainer, and a worker outside "
+                "a trainer has none"
+            )
+            hint = "use an environment that can be stepped"
             raise ConfigError("env_creator", env, hint=hint, problem=problem)
         check_vector_env(config.environment, config.envs, seen.limit)
         return self._spec_class(
@@ -190,7 +193,7 @@ class RolloutWorker(worker.RolloutWorker):
             ("action_space", given.action_space, env_spaces.action),
         ):
             if space is not None and space != its:
-                problem = f"{space} is not the environment's, which is {its}"
+                problem = f"{space} differs from the environment's {name}, {its}"
                 hint = f"leave it out, or give the environment's {name}"
                 raise ConfigError(f"policy.{name}", space, hint=hint, problem=problem)
         actor = self._make_actor(DEFAULT_POLICY_ID, env_spaces)
@@ -243,7 +246,7 @@ class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
         environment = spec.environment
         agents = agents_spaces(environment, *self.envs.own_spaces)
         if not agents:
-            problem = f"{environment.env} has one agent, and there are several policies by name"
+            problem = f"{environment.env} has one agent, but several policies are given by name"
             hint = "give one policy class, or use an environment of several agents"
             raise ConfigError("policy", [*self._given], hint=hint, problem=problem)
         spaces = {

@@ -319,7 +319,7 @@ def _instance(source: Any) -> Callbacks:
     made = _callable("callbacks", source)()
     if not isinstance(made, Callbacks):
         allowed = "a class derived from trainables.Callbacks, or a callable that makes one"
-        problem = f"{shorten(source)} made {type_of(made)}"
+        problem = f"{shorten(source)} returned {type_of(made)}"
         raise ConfigError("callbacks", source, allowed, problem=problem)
     return made
 

@@ -113,7 +113,9 @@ class LaneWorkers(WorkerSet):
 
     def _ask(self, method: str, args: Any) -> dict[int, Any]:
         """Raise ConfigError, since there are no workers."""
-        problem = f"trainers in lanes have no workers, which {method}() needs"
+        problem = (
+            f"trials in one compiled program (in lanes) have no workers, which {method}() needs"
+        )
         raise ConfigError("lanes", "set", hint="leave lanes out", problem=problem)
 
 
@@ -623,7 +625,7 @@ def in_lanes(place: str, value: object, allowed: str) -> ConfigError:
 
     `allowed` are the values that it supports, as in YAML.
     """
-    other, undo = "trials that train in lanes", "use a pool other than stack"
+    other, undo = "trials in one compiled program (in lanes)", "use a pool other than stack"
     return ConfigError.of_conflict(place, value, other, allowed, undo=undo)
 
 

@@ -97,7 +97,7 @@ def check(checkpoint: Mapping[str, Any], present: Mapping[str, Any]) -> None:
             )
             raise ConfigError.of_checkpoint(key, present[key], was[key], why)
     if checkpoint["workers"]:  # the trainer of one of several policies has no workers
-        why = "each worker continues where it was"
+        why = "each worker continues its own episodes"
         undo = "call Trainer.restore(path), which begins new episodes instead"
         for key, (before, value) in changed_settings(checkpoint, present).items():
             raise ConfigError.of_checkpoint(key, value, before, why, undo)

@@ -181,7 +181,7 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
         raise WrongKey(("policies",), policies, "a dict, name: {its own settings} or null")
     for name, given in (policies or {}).items():
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
-            problem = f"{shorten(name)} cannot be the name of a policy, since files get this name"
+            problem = f"{shorten(name)} cannot be the name of a policy, because files are named so"
             raise WrongKey(("policies",), name, "letters, digits, _, - and .", problem=problem)
         classic = isinstance(given, list | tuple) and len(given) == 4 and _is_settings(given[3])
         if not (_is_settings(given) or classic):
@@ -192,9 +192,10 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
             raise WrongKey(("policies", name), given, allowed)
         if classic and given[0] is not None:
             problem = (
-                f"{shorten(given[0])} cannot be used, because the trainer is the policy's class"
+                f"{shorten(given[0])} cannot be used, because each algorithm has its own policy "
+                "class"
             )
-            hint = "write null as the first of the four"
+            hint = "write null as the first of the four values"
             raise WrongKey(("policies", name, 0), given[0], hint=hint, problem=problem)
         _check_source(name, (given[3] if classic else given) or {})
     return policies or {}

@@ -51,26 +51,28 @@ WIDE = 256
 #: Setting that makes workers ranks, which learn.
 _RANKS = "data_parallel"
 #: Name of such environments in messages.
-_CALLER = "an environment that calls the trainer"
+_CALLER = "an external environment, which calls the trainer"
 #: Advice for settings that lanes do not support.
-_NO_LANES = "train without lanes, in a pool other than stack"
+_NO_LANES = "use a pool other than stack, which trains without lanes"
 #: Reasons for settings that an environment that calls the trainer excludes.
 _ONE = "such an environment is one object, which plays as many episodes at once as it likes"
 _OWN_PACE = "the environment decides when it steps"
 _NO_PICTURES = "such an environment is not drawn"
-_AS_IT_SAYS = "connectors and an environment that calls do not combine: prepare what it sends there"
+_AS_IT_SAYS = (
+    "the values that it sends and receives are not converted: convert them in the environment"
+)
 #: Key → the values that it may have with an environment that calls the trainer, and the reason.
 NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "native_vector_env": ((False, "auto"), _ONE),
     "remote_worker_envs": ((False,), _ONE),
-    "env_level": (("auto",), "the state of the environment is unknown, so it is at level D"),
+    "env_level": (("auto",), "its state is unknown, so its episodes cannot be restored (level D)"),
     "sample_async": ((False,), _OWN_PACE),
     "fake_sampler": ((False,), _OWN_PACE),
     "data_parallel": ((False,), "all workers need batches of one size"),
     "compress_observations": ((False,), "observations that children send are not compressed"),
     "soft_horizon": ((False,), "the environment itself ends its episodes"),
-    "normalize_rewards": ((False,), "returns are followed by environment, not by episode"),
-    "action_mask": ((None,), "the environment calls without a mask"),
+    "normalize_rewards": ((False,), "it may play several episodes at once"),
+    "action_mask": ((None,), "it sends no masks"),
     "observation_fn": ((None,), "the environment says what each agent sees"),
     "connectors": (((),), _AS_IT_SAYS),
     "normalize_actions": ((False, "auto"), _AS_IT_SAYS),
@@ -101,8 +103,11 @@ def check_calling_environment(settings: TrainerConfig) -> None:
     environment = settings.environment
     plays = settings.evaluation.evaluation_interval is not None
     if plays and evaluation_plan(settings).environment.env == environment.env:
-        problem = f"{environment.env} calls the trainer, and evaluations cannot step it"
-        hint = "name one that can be stepped, or remove evaluation_interval"
+        problem = (
+            f"{environment.env} is an external environment, which calls the trainer, so "
+            "evaluations cannot step it"
+        )
+        hint = "name an environment that can be stepped, or remove evaluation_interval"
         place = "evaluation_config.env"
         raise ConfigError(place, environment.env, hint=hint, problem=problem)
 
@@ -236,8 +241,9 @@ def why_separate(settings: TrainerConfig) -> str:
     if why := vector_config.why_separate(settings.environment, settings.envs, count):
         return why
     if settings.rendering.records_rollout or settings.rendering.render_env:
-        return "pictures are taken of one of them"
-    return "callbacks see each of them" if episode_callbacks(make_calls(settings.callbacks)) else ""
+        return "pictures are taken of a single environment"
+    calls = make_calls(settings.callbacks)
+    return "callbacks see each environment" if episode_callbacks(calls) else ""
 
 
 def check_pictures_of(settings: TrainerConfig) -> float:
@@ -424,13 +430,16 @@ def lane_class(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | 
         return None
     trainers = [one for one in cls.mro() if issubclass(one, Trainable)]
     base = next(one for one in reversed(trainers) if "of" in vars(one) and one.can_be_lane())
-    problem = f"{cls.__name__} is derived from {base.__name__}, and lanes would lack its changes"
+    problem = (
+        f"{cls.__name__} is derived from {base.__name__}, and a compiled program for several "
+        "trials (lanes) would lack its changes"
+    )
     if not cls.can_be_lane():
         raise ConfigError("lanes", config["lanes"], hint=_NO_LANES, problem=problem)
     try:
         lane_class: type[T] = import_object(path)  # type: ignore[assignment]
     except NotImportable as error:
-        problem = f"lanes need JAX, which cannot be imported ({error})"
+        problem = f"training in lanes needs JAX, which cannot be imported ({error})"
         hint = "install it: pip install 'sweep-rl[jax]'"
         raise ConfigError("lanes", config["lanes"], hint=hint, problem=problem) from error
     if not issubclass(lane_class, cls):

@@ -148,7 +148,7 @@ def read_policy(path: str, name: str) -> Trained:
         except Exception as error:
             raise CheckpointError(source, f"it is not a safetensors file: {error}") from error
         if FILTERED in weights:
-            why = "the filter in this file can play but not learn; name a checkpoint instead"
+            why = "the filter in this file cannot be trained further; name a checkpoint instead"
             raise CheckpointError(source, why)
         return Trained(weights)
     members = _members_of(file.read(source).state, name)
@@ -228,10 +228,11 @@ def load_trained(
     if problem := find_mismatch(weights, expected):
         raise _source_error(key, path, problem)
     if (state or {}).keys() != observation_filter.get_state().keys():
-        raise _source_error(key, path, "its policy used another filter")
+        raise _source_error(key, path, "its policy used another observation_filter; set that one")
     if None not in (spreads_actions, spread_them) and spreads_actions != spread_them:
         learnt = in_yaml(spread_them)
-        raise _source_error(key, path, f"it has learnt with normalize_actions: {learnt}; set that")
+        problem = f"its policy was trained with normalize_actions: {learnt}; set this value"
+        raise _source_error(key, path, problem)
     policy.load_weights(weights)
     observation_filter.set_state(state or {})
 

@@ -57,7 +57,7 @@ class Trainer(TrainingLoop):
     ) -> None:
         if isinstance(env, TrialContext):
             if context is not None:
-                raise TypeError("two contexts: env and context; give one of them")
+                raise TypeError("the context was given twice, as env and as context; give it once")
             env, context = None, env
         needed = ("config_class", "make_policy", "training_step")
         above = type(self).mro()[: type(self).mro().index(Trainer)]

@@ -276,11 +276,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"command": "true", "pattern": "(?P<x>"}, "is not a regular expression: missing"),
     (
         {"command": "true", "settings": "environment", "SEED": 3},
-        "SEED: cannot be passed as SWEEP_SEED, a variable that sweep sets itself; rename it",
+        "SEED: cannot be passed as the variable SWEEP_SEED, which sweep sets itself; rename it",
     ),
     (
         {"command": "true", "settings": "environment", "a": {"b": 1}, "a_b": 2},
-        r"a_b: cannot be passed as SWEEP_a_b, the variable of a\.b; rename it",
+        r"a_b: cannot be passed as the variable SWEEP_a_b, which a\.b uses; rename it",
     ),
 ]
 

@@ -534,7 +534,7 @@ def test_a_child_that_dies_is_replaced_and_the_curve_stays_the_same(tmp_path: Pa
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"env": "Pendulum-v1"}, r"env: .* dqn needs Discrete ones.*train ppo"),
+        ({"env": "Pendulum-v1"}, r"env: .* dqn needs Discrete actions.*train ppo"),
         ({"model": {"use_lstm": True}}, r"model.use_lstm: true cannot be used with dqn"),
         ({"buffer_size": 31}, r"buffer_size: 31 is less than learning_starts, which is 32"),
         (

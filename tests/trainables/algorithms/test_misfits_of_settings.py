@@ -30,7 +30,7 @@ NOISE = {"exploration_config": {"type": "ParameterNoise"}}
 MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]]] = {
     "real numbers for values of choices": (
         {"env": BOX},
-        {DQN: ("env", "dqn needs Discrete ones", "train ppo")},
+        {DQN: ("env", "dqn needs Discrete actions", "train ppo")},
     ),
     "choices for noise on numbers": ({"env": CHOICE}, {TD3: ("env", "float Box actions")}),
     "a memory without sequences": (

@@ -230,7 +230,7 @@ def test_W6_an_error_of_a_creator_that_was_given_the_whole_says_so() -> None:
     def sized(size):  # type: ignore[no-untyped-def]  # as people write it
         return Counting(length=size + 1)
 
-    with pytest.raises(ConfigError, match="its one argument size is env_config as a whole"):
+    with pytest.raises(ConfigError, match="its only argument, size, is the whole dict env_config"):
         made(sized, sise=3)
 
 
@@ -257,7 +257,7 @@ def test_T1_the_environment_is_the_second_argument_and_a_context_stands_there_to
     placed = PPO(SMALL, TrialContext(seed=7))
     assert named.config["env"] == placed.config["env"] == "CartPole-v1"
     assert named.seed == placed.seed == 7
-    with pytest.raises(TypeError, match="two contexts"):
+    with pytest.raises(TypeError, match="given twice"):
         PPO(SMALL, TrialContext(), context=TrialContext())
     for trainer in (named, placed):
         trainer.stop()

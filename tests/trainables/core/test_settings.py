@@ -160,7 +160,7 @@ def test_K7_K8_other_values_are_refused_with_what_is_missing(
         (
             {"custom_resources_per_worker": {"tpu": 1}},
             "custom_resources_per_worker",
-            "nothing named tpu",
+            "tpu cannot be requested",
         ),
         ({"tf_session_args": {"allow_growth": 1}}, "tf_session_args.allow_growth", "it knows"),
         ({"optimizer": {"betas": [0.9, 1.0]}}, "optimizer.betas.1", "less than 1"),

@@ -371,8 +371,11 @@ def test_a_checkpoint_whose_actions_were_not_spread_is_refused_where_they_are(
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nobody": ({"connectors": ["Stack"]}, "FrameStack or package.module:Name"),
     "one frame": ({"connectors": [{"FrameStack": {"frames": 1}}]}, "at least 2"),
-    "no connector": ({"connectors": [f"{HERE}:nothing"]}, "made an int"),
-    "another shape": ({"connectors": [f"{HERE}:Longer"]}, r"\(1, 4\).*expected \(1, 2\)"),
+    "no connector": ({"connectors": [f"{HERE}:nothing"]}, "returned an int"),
+    "another shape": (
+        {"connectors": [f"{HERE}:Longer"]},
+        r"\(1, 4\).*expected the shapes \(1, 2\)",
+    ),
     "an error": ({"connectors": [f"{HERE}:Raising"]}, "RuntimeError: no such row"),
     "masks": (
         {"connectors": ["FrameStack"], "action_mask": "info"},

@@ -80,9 +80,12 @@ def test_an_environment_without_spaces_is_refused() -> None:
 @pytest.mark.parametrize(
     ("spaces", "words"),
     [
-        ({"observation": "Box(-1, 1, (0,))"}, ["holds none", "at least one number", "wrapper"]),
-        ({"observation": "Box(-1, 1, (3, 0))"}, ["(3, 0)", "holds none"]),
-        ({"observation": "Dict({})"}, ["holds none"]),
+        (
+            {"observation": "Box(-1, 1, (0,))"},
+            ["contains no number", "at least one number", "wrapper"],
+        ),
+        ({"observation": "Box(-1, 1, (3, 0))"}, ["(3, 0)", "contains no number"]),
+        ({"observation": "Dict({})"}, ["contains no number"]),
         ({"action": "Box(-1, 1, (0,))"}, ["nothing to choose", "ActionWrapper"]),
         ({"action": "Tuple(())"}, ["nothing to choose"]),
         ({"action": "Discrete(10**12)"}, ["1000000000000", "at most 1048576", "MultiDiscrete"]),

@@ -60,8 +60,8 @@ def test_a_replay_holds_what_it_makes() -> None:
 
 
 REFUSED = {
-    "Longer": r"Longer made an array of shape \(4,\) .*; expected \(2,\)",
-    "Infinite": "Infinite made NaN or infinity .*; expected finite numbers",
+    "Longer": r"Longer returned an array of shape \(4,\) .*; expected the shape \(2,\)",
+    "Infinite": "Infinite returned NaN or infinity .*; expected finite numbers",
     "Unsaid": "Unsaid.*raised AttributeError",
     "Discrete": r"observation_space of Discrete is Discrete\(2\); expected a gymnasium.spaces.Box",
     "Position": "did you mean 'Positions'",

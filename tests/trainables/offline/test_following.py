@@ -145,8 +145,8 @@ def test_where_no_column_says_what_follows_nothing_is_learnt_of_it(
     """Imitation needs no next observation; a value does."""
     given = written(tmp_path, line(*ALONG, drop="new_obs"))
     trainer = trainer_of(DQN, given, n_step=n_step, postprocess_inputs=n_step > 1)
-    said = "the policy learns from the column new_obs, which is missing; "
-    said += "give it, or t, eps_id or unroll_id"
+    said = "the column new_obs is missing, and the policy learns from it; "
+    said += "write this column, or t, eps_id or unroll_id"
     with pytest.raises(StoredDataError, match=said) as error:
         trainer.train()
     trainer.stop()
@@ -205,5 +205,7 @@ def test_what_is_converted_is_chained_as_before(to: str, tmp_path: Path) -> None
 
 def test_a_set_of_episodes_takes_columns_that_say_what_follows(tmp_path: Path) -> None:
     given = written(tmp_path / "json", line(*ALONG, drop="new_obs"))
-    with pytest.raises(StoredDataError, match="episodes need the column new_obs, which is missing"):
+    with pytest.raises(
+        StoredDataError, match="the column new_obs is missing, and episodes need it"
+    ):
         convert(given, str(tmp_path / "made"), ENV)

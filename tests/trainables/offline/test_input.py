@@ -436,7 +436,7 @@ def test_W18_a_reader_of_ones_own_is_checked_and_has_its_state(tmp_path: Path) -
         wrong.train()
     wrong.stop()
     with pytest.raises(
-        ConfigError, match=r"input: .* made a dict; expected .* derived from .*InputReader"
+        ConfigError, match=r"input: .* returned a dict; expected .* derived from .*InputReader"
     ):
         dqn(tmp_path, f"{__name__}:no_reader")
 
@@ -487,24 +487,30 @@ def changed(**columns: Any) -> dict[str, Any]:
         (b"[1, 2]\n", "expected an object with columns, but found a list"),
         ({"a": 1}, "the type is 'None'; expected SampleBatch"),
         (changed(type="Other"), "the type is 'Other'"),
-        ({"type": "MultiAgentBatch", "policy_batches": {"a": {}}}, "the batch has several agents"),
+        (
+            {"type": "MultiAgentBatch", "policy_batches": {"a": {}}},
+            "experience of several policies",
+        ),
         (changed(rewardz=[0.0]), "unknown column 'rewardz'"),
         (changed(obs=None), "the column obs is missing; the columns are actions"),
         (changed(obs=[[0.0] * 3] * 4), r"column obs has rows of shape \(3,\); expected \(4,\)"),
-        (changed(obs=[[0.0] * 4, [0.0]]), "column obs has rows of several shapes"),
-        (changed(obs=[["a"] * 4] * 4), "column obs does not hold numbers alone"),
-        (changed(obs=[[1e400] * 4] * 4), "column obs holds values that are not finite"),
+        (changed(obs=[[0.0] * 4, [0.0]]), "the rows of column obs have different shapes"),
+        (changed(obs=[["a"] * 4] * 4), "column obs contains values that are not numbers"),
+        (changed(obs=[[1e400] * 4] * 4), "column obs contains NaN or infinity"),
         (changed(rewards=[1.0]), "the columns must all have the same number of rows"),
-        (changed(actions=[0, 1, 2, 0]), "column actions holds 2; the environment has 0 to 1"),
-        (changed(actions=[0.5, 0, 0, 0]), "column actions holds fractions"),
-        (changed(actions={"a": 1}), "column actions does not hold numbers alone"),
+        (
+            changed(actions=[0, 1, 2, 0]),
+            "column actions contains 2, but the environment's actions are 0 to 1",
+        ),
+        (changed(actions=[0.5, 0, 0, 0]), "column actions contains fractions"),
+        (changed(actions={"a": 1}), "column actions contains values that are not numbers"),
         (changed(action_prob=[1, 0, 1, 1]), r"column action_prob holds 0.0 in row 1, .*; leave "),
         (changed(action_prob=[1, 1, 1, -0.5]), "column action_prob holds -0.5 in row 3"),
         (changed(action_prob=[1e400] * 4), "column action_prob holds inf in row 0"),
         (changed(action_logp=[0, 0, -1e400, 0]), "column action_logp holds -inf in row 2"),
         (changed(action_logp=[0, np.nan, 0, 0]), "column action_logp holds nan in row 1"),
         (changed(obs="AAAA"), "column obs holds data that is cut off"),
-        (changed(rewards=None), "the policy learns from the column rewards, which is missing"),
+        (changed(rewards=None), "the column rewards is missing, and the policy learns from it"),
     ],
 )
 def test_what_is_no_batch_is_said_with_file_and_line(line: Any, words: str, tmp_path: Path) -> None:
@@ -547,7 +553,7 @@ def test_a_file_that_changed_while_a_trial_rested_is_said(data: Path, tmp_path: 
     first.write_bytes(first.read_bytes()[:100])
     refused("00000.json: the file is shorter than the")
     first.unlink()
-    refused("00000.json: the checkpoint continues in this file, but the file is missing; restore")
+    refused("00000.json: the checkpoint continues in this file, but the file is missing; put")
 
 
 class Attack:

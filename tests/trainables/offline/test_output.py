@@ -371,7 +371,7 @@ def test_W18_a_writer_of_ones_own(tmp_path: Path) -> None:
     assert len(kept.batches) == 1
     assert set(ALL[-1].batches[0]) == COLUMNS
     with pytest.raises(
-        ConfigError, match=r"output: .* made a dict; expected .* derived from .*OutputWriter"
+        ConfigError, match=r"output: .* returned a dict; expected .* derived from .*OutputWriter"
     ):
         trainer_in(tmp_path, output=f"{__name__}:no_writer")
 

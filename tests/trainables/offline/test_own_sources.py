@@ -266,7 +266,7 @@ def test_K7_output_is_a_class_or_function(given: Any, tmp_path: Path) -> None:
 def test_what_gives_no_writer_is_refused_in_one_line(tmp_path: Path) -> None:
     config = {"env": "CartPole-v1", "output": lambda _: 3}
     with pytest.raises(
-        ConfigError, match=r"output: .* made an int; expected .*OutputWriter"
+        ConfigError, match=r"output: .* returned an int; expected .*OutputWriter"
     ) as error:
         PPO(config, TrialContext(seed=1, logdir=tmp_path))
     assert "\n" not in str(error.value)

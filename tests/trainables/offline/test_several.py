@@ -400,11 +400,14 @@ def with_ones(**columns: Any) -> dict[str, Any]:
         (as_line(strange=columns_of(1)), "no policy 'strange'; the policies are ones, others"),
         ({**WHOLE, "policy_batches": {"ones": [1]}}, "policy ones has a list instead of columns"),
         (with_ones(rewardz=[0.0] * 8), "policy ones: unknown column 'rewardz'"),
-        (with_ones(actions=[3] * 8), "policy ones: column actions holds 3; the environment has 0"),
+        (
+            with_ones(actions=[3] * 8),
+            "policy ones: column actions contains 3, but the environment's actions are 0",
+        ),
         (with_ones(obs=[[0.0]] * 8), r"policy ones: column obs has rows of shape \(1,\)"),
         (with_ones(t=[0]), "policy ones: the columns must all have the same number of rows"),
         (with_ones(obs=HOSTILE), "policy ones: column obs holds a pickle that names"),
-        (with_ones(agent_index=["left"] * 8), "policy ones: column agent_index does not hold num"),
+        (with_ones(agent_index=["left"] * 8), "policy ones: column agent_index contains values"),
         ({**WHOLE, "count": None}, "count is None; expected the number of env"),
         ({**WHOLE, "count": True}, "count is True; expected"),
         ({**WHOLE, "count": 10**12}, "count is 1000000000000; expected"),
@@ -466,7 +469,7 @@ def test_a_policy_of_which_batches_are_read_stays(tmp_path: Path) -> None:
     path = written(tmp_path / "data", WHOLE)
     trainer: Any = made(tmp_path, BC, **CHOOSING, input=str(path))
     with pytest.raises(
-        ConfigError, match=r"policy_id: 'ones' cannot be removed while input is read"
+        ConfigError, match=r"policy_id: 'ones' cannot be removed while the trainer reads files"
     ):
         trainer.remove_policy("ones", policy_mapping_fn={"left": "others"})
     trainer.stop()

@@ -204,7 +204,9 @@ def test_what_minari_itself_recorded_is_read(sets: Path) -> None:
     np.testing.assert_allclose(batch["new_obs"][1], [0.5, 0.6, 0, 1, 0], rtol=1e-6)
     assert batch["actions"].tolist() == [0, 2]
     assert batch["terminateds"].tolist() == [False, True]
-    with pytest.raises(StoredDataError, match="data:1: column obs does not hold numbers alone"):
+    with pytest.raises(
+        StoredDataError, match="data:1: column obs contains values that are not numbers"
+    ):
         files_reader("input", "minari:ours/dicts-v0", rows()).next()
 
 
@@ -282,7 +284,7 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(kind: str, tmp_path: Pat
         shutil.rmtree(tmp_path / "sets")
         convert(str(played(tmp_path / "less", (3,))), place, CARTPOLE)
     with pytest.raises(
-        StoredDataError, match=r"but the file is missing; restore|shorter than the \d+ ep"
+        StoredDataError, match=r"but the file is missing; put|shorter than the \d+ ep"
     ):
         new().restore(saved)
 
@@ -328,13 +330,19 @@ PICKLED = pickle.dumps(Attack())
         ({"obs": pa.array(["gAN9cQAu"] * 3)}, "column obs holds string, which are not numbers"),
         ({"rewards": pa.array([{"a": 1}] * 3)}, "column rewards holds struct<"),
         ({"rewards": pa.array([1.0, None, 1.0])}, "column rewards has 1 missing values"),
-        ({"obs": pa.array([[0.0] * 4, [0.0], [1.0]])}, "column obs has rows of several shapes"),
+        (
+            {"obs": pa.array([[0.0] * 4, [0.0], [1.0]])},
+            "the rows of column obs have different shapes",
+        ),
         ({"obs": pa.array([[0.0] * 3] * 3)}, r"column obs has rows of shape \(3,\)"),
         (
             {"obs": pa.array([[0.0, 0.0, 0.0, float("nan")]] * 3)},
-            "column obs holds values that are not fin",
+            "column obs contains NaN or infinity",
         ),
-        ({"actions": pa.array([0, 1, 2])}, "column actions holds 2; the environment has 0 to 1"),
+        (
+            {"actions": pa.array([0, 1, 2])},
+            "column actions contains 2, but the environment's actions are 0 to 1",
+        ),
         ({"actions": None}, "the column actions is missing; the columns are obs"),
         ({"reward": pa.array([1.0] * 3)}, "unknown column 'reward'"),
         ({"infos": pa.array([PICKLED] * 3), "actions": None}, "the column actions is missing"),
@@ -436,8 +444,8 @@ class LeavesATrace(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (make_attack, "the key observation_space is missing; without it, the environment"),
-        (lambda said: said.pop("action_space"), "the key action_space is missing; without it"),
+        (make_attack, "the key observation_space is missing; write the data set with this key"),
+        (lambda said: said.pop("action_space"), "the key action_space is missing; write"),
         (lambda said: said.update(data_format="pickle"), "its data_format is unknown"),
         (lambda said: said.update(total_episodes="many"), "total_episodes is missing"),
         (lambda said: said.update(total_episodes=0), "total_episodes is missing or less than 1"),
@@ -469,11 +477,11 @@ def test_an_episode_that_is_torn_or_gone_is_said_with_its_number(sets: Path) -> 
         assert "\n" not in str(error.value)
 
     part.write_bytes(whole[: len(whole) // 2])
-    refused("no episode")
+    refused("this episode cannot be read")
     pq.write_table(pq.read_table(pa.BufferReader(whole)).slice(0, 2), part)
-    refused("1 of the 3 steps of an episode")
+    refused("this episode has 1 steps, but its metadata says 3")
     shutil.rmtree(part.parent)
-    refused("no episode")
+    refused("this episode cannot be read")
 
 
 @pytest.mark.parametrize("name", ["../../etc", "/etc", "a/../b", ".", "a//b", "", "a b"])

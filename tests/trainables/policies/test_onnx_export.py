@@ -102,7 +102,7 @@ def test_a_format_that_lacks_an_operation_says_which_and_writes_nothing(
 
 def test_weights_without_a_graph_are_no_policy(tmp_path: Path) -> None:
     path = make().export_policy_checkpoint(str(tmp_path))
-    with pytest.raises(ValueError, match="without a graph: weights alone"):
+    with pytest.raises(ValueError, match="only weights, not an exported policy"):
         plain.load(path)
 
 

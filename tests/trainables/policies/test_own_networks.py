@@ -232,14 +232,14 @@ REFUSED = {
     "HeadAlone": r"it gave \(3, 2\); expected",
     "Infinite": "its values holds NaN or infinity",
     "Detached": "its head has no gradient",
-    "Dropping": "it draws from a global stream, as dropout does",
-    "Drawing": "it draws from a global stream",
+    "Dropping": "it uses random numbers, as dropout does",
+    "Drawing": "it uses random numbers",
     "Crowded": "outputs depend on their row alone",
     "Counting": "outputs depend on their row alone",
     "Doubles": "both.weight of Doubles is torch.float64",
     "Empty": "Empty has no parameter that requires",
     "Raising": r"for observations \(3, 4\) it raised RuntimeError: no rows today",
-    "tensor": "tensor made a Tensor; expected a torch.nn.Module",
+    "tensor": "tensor returned a Tensor; expected a torch.nn.Module",
     "Nett": "did you mean 'Net'",
 }
 

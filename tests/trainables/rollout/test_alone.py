@@ -274,7 +274,7 @@ def test_W20_states_may_come_in_one_array() -> None:
     ("policy", "more", "words"),
     [
         (object, {}, "policy: .* raised TypeError"),
-        (lambda *_: 3, {}, "made an int"),
+        (lambda *_: 3, {}, "returned an int"),
         (7, {}, "policy: 7 is not allowed"),
         ({"a": Draws}, {}, "has one agent"),
         (NonZero, {}, "zeros"),
@@ -296,7 +296,7 @@ def test_a_policy_for_one_agent_has_the_environments_spaces(place: str) -> None:
     RolloutWorker(cartpole, (Draws, *its.values())).close()
     other = {**its, place: spaces.Discrete(7)}
     with pytest.raises(
-        ConfigError, match=rf"policy\.{place}: Discrete\(7\) is not the environment's"
+        ConfigError, match=rf"policy\.{place}: Discrete\(7\) differs from the environment's"
     ):
         RolloutWorker(cartpole, (Draws, *other.values()))
 

@@ -346,7 +346,7 @@ def test_P4_a_queue_that_nobody_empties_is_told_of_and_waited_for(
     wait_until(lambda: len(source._results) == RESULTS and source._is_paused)
     source._timeout_s = 0.05
     source.get_data()  # it is there already; the thread makes the next one, and waits anew
-    wait_until(lambda: "no result of the sampling thread was taken for 0.05 s" in caplog.text)
+    wait_until(lambda: "the trainer has taken no samples for 0.05 s" in caplog.text)
     assert source.alive
     source._timeout_s = 60.0
     trainer.train()

@@ -291,7 +291,7 @@ class Wrong(ExternalEnv):
     [
         ("raises", "run() raised ValueError: the joystick is unplugged"),
         ("returns", "run() has returned, but the trainer needs more steps"),
-        ("hangs", "asked for nothing within 0.2 s (external_timeout_s)"),
+        ("hangs", "has not called the trainer for 0.2 s (external_timeout_s)"),
         ("ends_twice", "episode 'first' is not running: it has ended already"),
         ("never_began", "episode 'second' is not running: start_episode() was not called"),
         ("begins_twice", "episode 'first' runs already"),
@@ -404,7 +404,7 @@ def test_settings_that_such_an_environment_cannot_have_are_refused(key: str, val
 def test_E3_connectors_and_an_environment_that_calls_do_not_combine(key: str, value: Any) -> None:
     config = {"env": f"{HERE}:Counting", **SMALL, key: value}
     for refused in (PPO, PPO.check_config):
-        with pytest.raises(ValueError, match=f"{key}.*do not combine"):
+        with pytest.raises(ValueError, match=f"{key}.*convert them in the environment"):
             refused(config)
 
 
@@ -416,7 +416,7 @@ def test_E3_actions_far_from_0_are_not_spread_and_the_log_says_so(
         trainer = ppo(f"{HERE}:{name}")
         trainer.stop()
         assert trainer.settings.sampling.normalize_actions is False
-        assert ("normalize_actions is false with an environment that calls" in caplog.text) is told
+        assert ("normalize_actions is false with an external environment" in caplog.text) is told
 
 
 def test_evaluation_plays_in_an_environment_that_can_be_stepped() -> None:

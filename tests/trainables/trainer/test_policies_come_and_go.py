@@ -200,7 +200,7 @@ NUMBER, OTHER = spaces.Discrete(3), spaces.Discrete(7)
         ),
         (
             lambda t: t.add_policy("a", policy_mapping_fn=lambda _: "a"),
-            "cannot be imported by its name, as checkpoints need",
+            "cannot be imported by its name, which checkpoints",
         ),
         (lambda t: t.add_policy("a", policy_mapping_fn={"left": "b"}), "left: 'b' is not a policy"),
         (lambda t: t.add_policy("a", policies_to_train=["b"]), "policies_to_train: 'b' is not"),
@@ -341,8 +341,8 @@ def test_E14_files_that_hold_no_such_policy_are_refused_by_their_key(tmp_path: P
         str(tmp_path / "empty"): "neither a checkpoint nor a safetensors file",
         str(hostile): "not a safetensors file",
         str(foreign): "ckpt-0000000001",
-        str(tmp_path / "exported" / "main"): "the filter in this file can play but not learn",
-        str(filtered.save(tmp_path / "filtered")): "another filter",
+        str(tmp_path / "exported" / "main"): "the filter in this file cannot be trained further",
+        str(filtered.save(tmp_path / "filtered")): "another observation_filter",
         str(small.save(tmp_path / "small")): "has shape",
     }
     for path, words in cases.items():

@@ -75,7 +75,7 @@ def test_the_observation_filter_comes_along_and_another_one_is_refused(tmp_path:
     trainer, other = made(restore=str(tmp_path), **filtered), made(restore=str(tmp_path))
     seen = [one.filters["observation"].get_state() for one in (teacher, trainer)]
     assert repr(seen[0]) == repr(seen[1])
-    with pytest.raises(ConfigError, match=r"^restore: .* used another filter"):
+    with pytest.raises(ConfigError, match=r"^restore: .* used another observation_filter"):
         other.train()
     for one in (teacher, trainer, other):
         one.stop()
@@ -90,8 +90,8 @@ def test_a_policy_whose_actions_were_scaled_otherwise_is_refused(
     same = made(env="Pendulum-v1", normalize_actions=scaled, restore=str(tmp_path))
     other = made(env="Pendulum-v1", normalize_actions=not scaled, restore=str(tmp_path))
     same.train()
-    learnt = f"it has learnt with normalize_actions: {str(scaled).lower()}"
-    with pytest.raises(ConfigError, match=rf"^restore: .*{learnt}; set that"):
+    learnt = f"its policy was trained with normalize_actions: {str(scaled).lower()}"
+    with pytest.raises(ConfigError, match=rf"^restore: .*{learnt}; set this value"):
         other.train()
     for one in (teacher, same, other):
         one.stop()

@@ -85,8 +85,8 @@ def make_gymnasium_env(name: str, config: Mapping[str, Any]) -> GymnasiumEnv:
         ConfigError: there is no such environment, or it does not fulfil the contract.
     """
     if (key := key_of(name, config)) is None:
-        problem = f"{shorten(name)} is not an environment of compiled programs"
-        raise ConfigError("env", name, hint="begin it with jax:", problem=problem)
+        problem = f"{shorten(name)} is not an environment that JAX compiles"
+        raise ConfigError("env", name, hint="begin the name with jax:", problem=problem)
     return GymnasiumEnv(key)
 
 

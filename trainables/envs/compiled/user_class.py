@@ -153,7 +153,7 @@ class UserEnvironment:
         if isinstance(space, spaces.Box) and all(space.shape) and space.is_bounded():
             low, high = (np.ravel(one).tolist() for one in (space.low, space.high))
             return 0, (tuple(low), tuple(high))
-        allowed = "a Discrete from 0, or a Box with finite bounds"
+        allowed = "a Discrete that begins at 0, or a Box with finite bounds"
         raise self._wrong(allowed, f"its action_space is {shorten(space)}")
 
     def _checked_reset(self) -> tuple[Any, Sequence[Any]]:

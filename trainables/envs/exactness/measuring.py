@@ -290,7 +290,7 @@ class Inquiry:
         one = f"env_level: {level} measures only that level, " if level in EXACT else ""
         if seconds >= SLOW_S:
             logger.warning(
-                "%s is slow: measuring once per sweep that it can be restored at level %s took "
+                "%s is slow: to measure, once per sweep, that it can be restored (level %s) took "
                 "%.0f s; %senv_level: C measures nothing",
                 *(self._config.env, level, seconds, one),
             )

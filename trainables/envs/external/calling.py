@@ -445,7 +445,7 @@ class ExternalEnv:
         thread.join(CLOSE_S)
         if thread.is_alive():
             logger.warning(
-                "%s.run() does not end within %s s after close(); its thread is left behind",
+                "%s.run() does not end within %s s after close(); its thread is abandoned",
                 *(type(self).__name__, CLOSE_S),
             )
 
@@ -727,7 +727,7 @@ class ExternalEnv:
             wrong = episode.acting - {*done} - observations.keys()
             why = (
                 "the episode is truncated, so the last observation of this agent is needed to "
-                "value its future; give it"
+                "estimate its later rewards; give this observation, too"
             )
         else:
             wrong = set() if ended else observations.keys() & {*episode.dead_agents, *done}

@@ -84,8 +84,9 @@ class SpacesOnlyEnv(gymnasium.Env[Any, Any]):
     def reset(self, **_: Any) -> Any:
         """Raise EnvError, since an environment that calls the trainer begins its own episodes."""
         raise EnvError(
-            f"{type(self.base).__name__} calls the trainer, so nobody can play in it: name "
-            "another environment, for evaluations with evaluation_config: {env: …}"
+            f"{type(self.base).__name__} is an external environment, which calls the trainer, so "
+            "it cannot be stepped; name another environment, for evaluations in "
+            "evaluation_config: {env: …}"
         )
 
     def step(self, action: Any) -> Any:

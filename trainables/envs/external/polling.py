@@ -52,7 +52,7 @@ class PolledEnv:
             self.send((), {})
             if time.monotonic() > until:
                 raise EnvError(
-                    f"{self._name} asked for nothing within {self._timeout_s:g} s "
+                    f"{self._name} has not called the trainer for {self._timeout_s:g} s "
                     "(external_timeout_s); check that somebody is playing, and that nothing "
                     "hangs in its thread"
                 )

@@ -492,7 +492,7 @@ class PolicyServer(ExternalEnv):
                 return _Http((config.host, port), self)
             except (OSError, OverflowError) as error:
                 latest = error
-        hint = "name another port, several with ports, or port: 0 for any that is free"
+        hint = "set another port, or ports to try several, or port: 0 for any free port"
         raise EnvError(f"none of the ports {tried} at {config.host} is free ({latest}); {hint}")
 
 

@@ -86,7 +86,7 @@ def decode(space: Spaces, data: Any, subject: str) -> Any:
         }
     if isinstance(space, spaces.Discrete):
         if type(data) is not int or not space.contains(data):
-            _refuse(subject, data, f"a whole number of {space}")
+            _refuse(subject, data, f"a whole number in {space}")
         return np.int64(data)
     return checked(space, _array(space, data, subject), subject)
 

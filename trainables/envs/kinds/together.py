@@ -143,7 +143,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         space = self.single_observation_space
         if space.shape is None and not _has_parts(space, row):
             seen = f"{method}(): observation {i} {shorten(row)}"
-            raise EnvError(f"{seen}; expected one of {space}")
+            raise EnvError(f"{seen}; expected an observation in {space}")
         if space.shape is not None and np.shape(row) != space.shape:
             seen = f"{method}(): observation {i} of shape {np.shape(row)}"
             raise EnvError(f"{seen}; expected {space.shape}, as its space promises")

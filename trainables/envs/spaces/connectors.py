@@ -360,15 +360,18 @@ def _make_and_try(
         problem = f"{path} raised {raised} when it was tried with the environment's spaces"
         raise ConfigError(PLACE, path, problem=problem) from error
     if made is not connector:
-        problem = f"{path} made {type_of(made)}"
+        problem = f"{path} returned {type_of(made)}"
         raise ConfigError(PLACE, path, allowed, problem=problem)
     shown = row_shape(connector.observation_space)
     if observed.shape != (1, *shown) or following.shape != memory.shape:
         problem = (
-            f"observe() of {path} made of one row an observation of shape {observed.shape} and a "
-            f"memory of shape {following.shape}"
+            f"observe() of {path} returned for one row an observation of shape {observed.shape} "
+            f"and a memory of shape {following.shape}"
         )
-        allowed = f"{(1, *shown)} and {memory.shape}, as its observation_space and memory_size say"
+        allowed = (
+            f"the shapes {(1, *shown)} and {memory.shape}, as its observation_space and "
+            "memory_size say"
+        )
         raise ConfigError(PLACE, path, allowed, problem=problem)
     return connector
 

@@ -61,7 +61,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         elif parts is None or MASK not in parts or len(parts) == 1:
             problem = (
                 f"{in_yaml(source)} needs observations that are a Dict with {MASK} and other keys, "
-                f"and they are {space}"
+                f"but they are {space}"
             )
             raise ConfigError(MASK, source, hint="set it to info or null", problem=problem)
         self._starts, self._shape = column_starts(layout), (layout.logits,)

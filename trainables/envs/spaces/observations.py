@@ -54,7 +54,7 @@ class NoPreprocessor:
         if not isinstance(space, spaces.Box):
             name = NAMES.get(type(space), "FlatteningPreprocessor")
             other = f"{type(space).__name__} observations"
-            why = f"policies need a Box, which the {name} makes of them"
+            why = f"policies read a Box, and only the {name} converts these to one"
             raise ConfigError.of_conflict(
                 "preprocessor_pref", None, other, "deepmind or rllib", why
             )
@@ -136,19 +136,19 @@ def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
     except Exception as error:
         raised = f"{name}({space}) raised {type(error).__name__}: {error}".splitlines()[0]
         allowed = (
-            "an object made from a space, with an observation_space, that is called with an "
-            "observation"
+            "a class or function that takes a space, and returns an object with an "
+            "observation_space that can be called with an observation"
         )
         raise ConfigError(place, path, allowed, problem=raised) from error
     if not isinstance(shown, spaces.Box):
         problem = f"the observation_space of {name} is {shown}"
         raise ConfigError(place, path, "a gymnasium.spaces.Box", problem=problem)
     if given.shape != shown.shape:
-        problem = f"{name} made an array of shape {given.shape} of a sample of {space}"
-        allowed = f"{shown.shape}, as its observation_space says"
+        problem = f"{name} returned an array of shape {given.shape} for a sample of {space}"
+        allowed = f"the shape {shown.shape}, as its observation_space says"
         raise ConfigError(place, path, allowed, problem=problem)
     if not np.isfinite(given).all():
-        problem = f"{name} made NaN or infinity of a sample of {space}"
+        problem = f"{name} returned NaN or infinity for a sample of {space}"
         raise ConfigError(place, path, "finite numbers", problem=problem)
     return cast("OwnPreprocessor", preprocessor)
 
@@ -169,7 +169,7 @@ def make_preprocessor(
     if not isinstance(space, spaces.Box):
         if settings.layout not in (None, "flat"):
             other = f"{type(space).__name__} observations"
-            why = "they are flattened, images in them too"
+            why = "such observations are flattened, including images in them"
             raise ConfigError.of_conflict(PLACE, settings.layout, other, "null or flat", why)
         return FlatteningPreprocessor(space), ""
     seen = choose_view(space, settings)

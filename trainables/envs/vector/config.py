@@ -91,7 +91,7 @@ def check_vector_env(
     if environment.is_native:
         _check_native(config)
         if environment.action_mask:
-            given, why = environment.action_mask, "masks are taken from separate environments"
+            given, why = environment.action_mask, "masks are read from separate environments"
             raise ConfigError.of_conflict("action_mask", given, _NATIVE, "null", why, _SEPARATE)
     if config.horizon is not None or config.soft_horizon:
         check_horizon(environment, config, limit)
@@ -131,7 +131,7 @@ def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: in
     if environment.env_engine == ENVPOOL:
         return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")
     if environment.action_mask:
-        return f"action_mask: {environment.action_mask} is taken from each"
+        return f"action_mask: {environment.action_mask} is read from each environment"
     if is_vector_only(environment):
         return ""
     return _why_separate(environment, config, count)

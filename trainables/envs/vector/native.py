@@ -186,8 +186,8 @@ class NativeVectorEnv:
         except Exception as error:
             raise EnvError(
                 f"worker {self._place.worker}, native vector environment: {method}() raised "
-                f"{type(error).__name__}: {error}; it is one object for all of them and cannot be "
-                "restarted in part: with native_vector_env: false, "
+                f"{type(error).__name__}: {error}; all environments are one object, of which no "
+                "part can be restarted: with native_vector_env: false, "
                 "restart_failed_sub_environments: true creates a failed environment again"
             ) from error
         if not isinstance(given, tuple) or len(given) != parts:

@@ -92,7 +92,7 @@ class Restarts:
         restart is counted and logged.
         """
         logger.warning(
-            "%s: %s() %s; its episode is dropped and it is replaced, restart %d",
+            "%s: %s() %s; its episode is dropped, and a new environment replaces it, restart %d",
             self._place.name(env_index),
             method,
             describe_fault(error),

@@ -71,7 +71,7 @@ def make_actor(source: Any, env_spaces: EnvSpaces, config: Mapping[str, Any], se
         actor.load(policy.acting_weights())
         return actor
     if not callable(getattr(policy, "compute_actions", None)):
-        problem = f"{shorten(source)} made {type_of(policy)}, which is not a policy"
+        problem = f"{shorten(source)} returned {type_of(policy)}, which is not a policy"
         raise ConfigError("policy", source, ALLOWED, problem=problem)
     # A second object is called once to find which columns it returns in addition to its actions.
     probe = HandWritten(make(), env_spaces, None)
@@ -111,8 +111,8 @@ class HandWritten(Actor):
         self._initial_states = [np.asarray(part, dtype=np.float32) for part in first]
         if any(part.any() for part in self._initial_states):
             name = type(policy).__name__
-            problem = f"get_initial_state() of {name} is not zeros, with which episodes begin"
-            hint = "return zeros, and let the policy itself add what it begins with"
+            problem = f"get_initial_state() of {name} is not zeros, but episodes begin with zeros"
+            hint = "return zeros, and let the policy itself add its initial state"
             raise ConfigError("policy", name, hint=hint, problem=problem)
         self._state_ends = np.cumsum(
             [part.size for part in self._initial_states], dtype=np.int64

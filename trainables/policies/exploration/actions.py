@@ -215,8 +215,8 @@ def require_stateless(exploration: StochasticSampling, place: str) -> None:
     if exploration.get_state():
         name = type(exploration).__name__
         problem = (
-            f"{name} cannot be used with {place}: its noise continues from step to step, and they "
-            "come and go"
+            f"{name} cannot be used with {place}, because its noise continues from step to "
+            "step, while the agents or episodes that act change"
         )
         hint = "set another type of exploration"
         raise ConfigError("exploration_config", name, hint=hint, problem=problem)

@@ -296,7 +296,8 @@ def _compare(
         if output.shape != numbers.shape or not difference <= allowed[name]:
             raise ExportError(
                 f"{name} of the exported policy differs from the trained one by {difference}; "
-                f"at most {allowed[name]} is allowed for a batch of {len(batch)}"
+                f"at most {allowed[name]} is allowed for a batch of {len(batch)}; use a checkpoint "
+                "instead"
             )
     sent, acted = inference.decide(batch, memory, None)
     actions = [inference.connectors.at_env.act(row) for row in sent]
@@ -358,7 +359,8 @@ def _compare_actions(
         close = np.isclose(seen, expected, rtol=rounding, atol=tolerance if real else 0.0)
         if seen.shape != expected.shape or not close[clear].all():
             raise ExportError(
-                f"greedy actions ({name}) of the exported policy differ from the trained one's"
+                f"greedy actions ({name}) of the exported policy differ from the trained one's; "
+                "use a checkpoint instead"
             )
 
 

@@ -33,7 +33,7 @@ def load(path: str | Path) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
         graph = json.loads((file.metadata() or {}).get("graph", "null"))
         constants = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 no mapping
     if graph is None:
-        raise ValueError(f"{path}: holds tensors without a graph: weights alone, no policy")
+        raise ValueError(f"{path}: contains only weights, not an exported policy with its graph")
     if unknown := sorted({node["kind"] for node in graph["nodes"]} - OPERATIONS.keys()):
         raise ValueError(f"{path}: unknown operations: {', '.join(unknown)}")
     return lambda inputs: run(graph, constants, inputs, OPERATIONS)

@@ -75,8 +75,8 @@ def inline(
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         if any(isinstance(value, onnx.GraphProto) for value in attributes.values()):
             raise ExportError(
-                f"{named} branches ({node.op_type}), which an exported policy cannot; "
-                "compute both cases and select one"
+                f"{named} contains a branch ({node.op_type}), which an exported policy cannot "
+                "contain; compute both cases and select one with torch.where"
             )
         if node.op_type == "Constant":
             value = numpy_helper.to_array(attributes["value"])

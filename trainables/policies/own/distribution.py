@@ -163,8 +163,8 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
     same = rng.equal_global(before, rng.capture_global()) and torch.equal(first, second)
     if not same:
         rng.restore_global(before)
-        why = "sample() drew from another stream than torch's own, so two runs would differ"
-        raise _refusal(path, "a distribution that draws in torch", why)
+        why = "its sample() uses random numbers of another source, so two runs would differ"
+        raise _refusal(path, "a distribution that uses torch's random numbers alone", why)
 
 
 def _sample_with_fixed_seed(distribution: Distribution) -> "Tensor":

@@ -214,7 +214,7 @@ def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Modul
             given = dict(settings.arguments)
             raise ConfigError(place, given, hint=hint, problem=raised) from error
     if not isinstance(module, nn.Module):
-        raise _refusal(settings, "a torch.nn.Module", f"{name} made {type_of(module)}")
+        raise _refusal(settings, "a torch.nn.Module", f"{name} returned {type_of(module)}")
     parameters = dict(module.named_parameters())
     if not any(one.requires_grad for one in parameters.values()):
         raise _refusal(
@@ -318,8 +318,8 @@ def _call_module(settings: OwnModule, module: nn.Module, rows: Tensor) -> tuple[
                 settings, "a module that can be called with observations", hint
             ) from error
         if not rng.equal_global(before, rng.capture_global()):
-            hint = "it draws from a global stream, as dropout does, and two runs would differ"
-            raise _refusal(settings, "a module that draws no random numbers", hint)
+            hint = "it uses random numbers, as dropout does, so two runs would differ"
+            raise _refusal(settings, "a module without random numbers", hint)
     found = given if isinstance(given, tuple) else (given,)
     if not all(isinstance(one, Tensor) for one in found):
         allowed = "a module that returns a tensor, or a tuple of them"

@@ -545,8 +545,8 @@ class AgentsSampler:
         else:
             raise EnvError(
                 f"{self.name}, environment {env_index}, episode {episode.number}: agent "
-                f"{agent!r} was cut off without a last observation, which is needed to value "
-                "its future; return one in the step that ends the episode, or set "
+                f"{agent!r} was cut off without a last observation, which is needed to estimate "
+                "its later rewards; return one in the step that ends the episode, or set "
                 "no_done_at_end: true, which leaves out the agent's last step"
             )
         row = self._complete_row(episode, agent, observation)

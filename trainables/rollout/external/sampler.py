@@ -71,7 +71,7 @@ class ExternalSampler(AgentsSampler):
     and there is one policy.
     """
 
-    environment_kind = "environments that call"
+    environment_kind = "external environments"
     has_one_fragment = True
     _running: dict[Any, _Episode]  # type: ignore[assignment]  # by the environment's own ids
     """The environment's own id of an episode → running episode."""
@@ -461,7 +461,7 @@ class ExternalSampler(AgentsSampler):
         fault = next((one for one in each if isinstance(one, Exception)), None)
         if fault is not None and not polled.terminateds.get(env_id, {}).get(ALL):
             raise EnvError(
-                f"{self._episode_label(env_id)}: a poll returned the exception {fault!r} "
+                f"{self._episode_label(env_id)}: poll() returned the exception {fault!r} "
                 f"in place of observations, but terminateds has no {ALL}: True; end the episode of "
                 "an environment that failed for all agents"
             ) from fault

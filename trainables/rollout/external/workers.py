@@ -46,7 +46,7 @@ class _CalledWorker(RolloutWorker):
         )
         assert isinstance(env.unwrapped, SpacesOnlyEnv)  # noqa: S101 the trainer has checked it
         if (horizon := spec.envs.horizon) and isinstance(env.unwrapped.base, ExternalEnv):
-            why = "its episodes end when it calls end_episode(), with truncated=True if cut off"
+            why = "it ends its episodes itself: end_episode(..., truncated=True) cuts one off"
             raise ConfigError.of_conflict("horizon", horizon, "an ExternalEnv", "null", why)
         restarts = "restart_failed_sub_environments"
         if getattr(spec.envs, restarts) and isinstance(env.unwrapped.base, ExternalEnv):

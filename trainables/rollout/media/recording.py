@@ -170,7 +170,7 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
         return 0.0
     if environment.is_native:
         other, allowed = "native_vector_env: true", "false or evaluation"
-        why = "a native vector environment begins its next episode before its last picture"
+        why = "its next episode begins before the last picture of an episode can be taken"
         undo = "set native_vector_env to false"
         raise ConfigError.of_conflict(key, value, other, allowed, why, undo)
     return check_pictures(environment, key, value)

@@ -123,7 +123,7 @@ class AsyncSampler:
                 ):
                     raise WorkerError(
                         f"{self._sampler.name}: the sampling thread did not reach the end of a "
-                        f"step within {self._timeout_s} s"
+                        f"step within {self._timeout_s} s; the environment hangs, or is too slow"
                     )
             yield
         finally:
@@ -171,7 +171,7 @@ class AsyncSampler:
         if self._thread.is_alive():
             logger.warning(
                 "%s: the sampling thread is still in a step of the environment after %s s; "
-                "it is left behind",
+                "the thread is abandoned",
                 *(self._sampler.name, STOP_TIMEOUT_S),
             )
 
@@ -251,7 +251,7 @@ class AsyncSampler:
         self._changed.notify_all()
         if not self._changed.wait_for(partial(self._may_continue, ready), self._timeout_s):
             logger.warning(
-                "%s: no result of the sampling thread was taken for %s s; the thread waits",
+                "%s: the trainer has taken no samples for %s s; the sampling thread waits",
                 *(self._sampler.name, self._timeout_s),
             )
             self._changed.wait_for(partial(self._may_continue, ready))

@@ -247,5 +247,5 @@ def require_as_many(states: Sequence[Any], workers: int) -> None:
     some states would be lost, or some workers would start from the beginning.
     """
     if len(states) != max(1, workers):
-        why = "each worker continues where it was"
+        why = "each worker continues its own episodes"
         raise ConfigError.of_checkpoint("num_workers", workers, len(states), why)

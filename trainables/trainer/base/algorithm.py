@@ -213,7 +213,7 @@ class Algorithm(Trainable):
         """
         config_checks.check_together(settings)
         if settings.offline.reads_experience and not cls.learns_from_others:
-            why = "it learns only from what its own policy does"
+            why = "it learns only from experience of its own policy"
             undo = "train bc, dqn, iql, sac or td3, which learn from stored experience"
             given, name = settings.offline.input, cls.__name__
             raise ConfigError.of_conflict("input", given, name, "sampler", why, undo)
@@ -222,7 +222,7 @@ class Algorithm(Trainable):
         apart = filters.observation_filter != "NoFilter" and not filters.synchronize_filters
         if apart and cls.keeps_rows:
             place, other = "synchronize_filters", f"{cls.__name__} and an observation_filter"
-            why = "rows are filtered when they are drawn, by what all workers have seen"
+            why = "rows are filtered when they are drawn, with the statistics of all workers"
             undo = "remove observation_filter"
             raise ConfigError.of_conflict(place, False, other, "true", why, undo)
         if settings.offline.reads_experience:
@@ -267,7 +267,7 @@ class Algorithm(Trainable):
             raise ConfigError.of_conflict("act_on", "gpu", "", "auto or cpu", why)
         other, undo = "num_gpus: 0", "set num_gpus to 1"
         if settings.devices.graphs == "on" and not settings.resources.num_gpus:
-            why = "only a GPU has CUDA graphs"
+            why = "CUDA graphs need a GPU"
             raise ConfigError.of_conflict("graphs", "on", other, "auto or off", why, undo)
         if (asked := settings.devices.precision) != "float32" and not settings.resources.num_gpus:
             raise ConfigError.of_conflict("precision", asked, other, "float32", undo=undo)

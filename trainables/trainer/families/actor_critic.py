@@ -388,7 +388,7 @@ class ActorCriticTrainer(Trainer):
         each = [one.action for one in (*seen.agents.values(), seen.spaces)]
         if seen.calls_trainer and (wide := next((one for one in each if spread(one)), None)):
             logger.warning(
-                "normalize_actions is false with an environment that calls the trainer: the "
+                "normalize_actions is false with an external environment: the "
                 "policy's numbers, which are near 0 at first, are sent as they are, clipped to %s; "
                 "let the environment take numbers from -1 to 1",
                 wide,

@@ -210,7 +210,7 @@ class OffPolicyTrainer(Trainer):
         wait = settings.envs.remote_env_batch_wait_ms
         if wait and settings.exploration in FOLLOWING:
             other = f"exploration_config.type: {settings.exploration}"
-            why = "this noise continues from step to step of all environments together"
+            why = "this noise needs environments that step together, but they would step apart"
             place, undo = "remote_env_batch_wait_ms", "set another exploration"
             raise ConfigError.of_conflict(place, wait, other, "0", why, undo)
 

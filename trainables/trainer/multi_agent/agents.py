@@ -192,7 +192,7 @@ def with_policies(
         before = make_mapping(None, list(settings["policies"]))
         mapping = {agent: before(agent, stream_outside_episodes(agent)) for agent in agents}
     elif callable(mapping) and (path := import_path_of(mapping)) is None:
-        problem = f"{shorten(mapping)} cannot be imported by its name, as checkpoints need it"
+        problem = f"{shorten(mapping)} cannot be imported by its name, which checkpoints store"
         hint = "put the function at the top of a module, or give a dict"
         raise ConfigError("policy_mapping_fn", shorten(mapping), hint=hint, problem=problem)
     elif callable(mapping):

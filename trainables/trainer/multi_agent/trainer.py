@@ -521,7 +521,7 @@ class MultiAgentTrainer(Trainer):
             raise ConfigError("policy_id", policy_id, hint=hint, problem=problem)
         if policy_cls not in (None, self.algorithm, self.algorithm.__name__):
             name = self.algorithm.__name__
-            problem = f"all policies of this trainer learn by its algorithm, {name}"
+            problem = f"all policies of this trainer learn with its algorithm, {name}"
             hint = f"leave it out, or give {name}"
             raise ConfigError("policy_cls", policy_cls, hint=hint, problem=problem)
         like = self._example_agents()
@@ -574,8 +574,8 @@ class MultiAgentTrainer(Trainer):
         policy_id = name_of_policy(self.members, policy_id)
         if self.settings.offline.reads_experience:
             problem = (
-                f"{shorten(policy_id)} cannot be removed while input is read, as batches of it may "
-                "follow"
+                f"{shorten(policy_id)} cannot be removed while the trainer reads files (input), "
+                "because later batches may contain data of this policy"
             )
             raise ConfigError("policy_id", policy_id, hint="keep the policy", problem=problem)
         now = with_policies_as_dict(self.settings.agents.multiagent)

@@ -107,7 +107,7 @@ def test_actions_have_the_bounds_of_their_space_in_each_column() -> None:
         (f"{MODULE}:Branches", "its reset raised .*Tracer"),
         (
             f"{MODULE}:Unbounded",
-            "its action_space is Box.*; expected a Discrete from 0, or a Box with finite",
+            "its action_space is Box.*; expected a Discrete that begins at 0, or a Box",
         ),
         (f"{MODULE}:Coridor", "did you mean 'Corridor'"),
         ("jax:no_such_module:Corridor", "no module 'no_such_module'"),
