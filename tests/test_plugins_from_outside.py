@@ -227,7 +227,7 @@ def test_each_part_of_a_package_is_used_by_a_sweep_that_names_it(
     assert not used
     told, used = sweep("verify", "demo")
     not_compared = (
-        "has no method differences()" if is_installed else "this tracker is not installed"
+        "has no method differences()" if is_installed else "given as a path to Python code"
     )
     assert not_compared in told
     assert not used

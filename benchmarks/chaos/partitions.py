@@ -272,7 +272,7 @@ def _errors_of_cuts(sweep: Sweep, cuts: int) -> Iterator[str]:
 
 
 def _is_unnamed(damage: Damage) -> bool:
-    return damage.problem == "no row of the ledger names it"
+    return damage.problem == "the ledger does not mention this file"
 
 
 def _output(sweep: Sweep) -> str:

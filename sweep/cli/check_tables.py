@@ -214,7 +214,7 @@ def damage_report(data: Data) -> RenderableType:
     """Render `sweep verify`: repairs, damages, and parts that were not compared.
 
     `data` has ``repaired`` and ``notes``, lists of lines, and ``damages``, of which each has
-    ``part``, ``place``, ``problem`` and ``remedy``. Without damages, a line says that all is whole.
+    ``part``, ``place``, ``problem`` and ``remedy``. Without damages, a line says so.
     """
     parts: list[RenderableType] = [Text(printable(f"repaired: {t}")) for t in data["repaired"]]
     if data["damages"]:
@@ -228,7 +228,7 @@ def damage_report(data: Data) -> RenderableType:
         parts.append(damages)
     else:
         checked = formatting.plural(data["checkpoints"], "checkpoint")
-        parts.append(Text(printable(f"{data['name']} is whole ({checked})")))
+        parts.append(Text(printable(f"{data['name']} is intact ({checked})")))
     parts += [Text(printable(note)) for note in data["notes"]]
     return Group(*parts)
 

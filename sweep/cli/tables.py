@@ -436,7 +436,7 @@ def summary(data: Data, python: bool = False) -> RenderableType:
         shown += [Text(), ranking(data["top"], "cut"), *_not_shown(data)]
         shown += front_line(data["front"])
     elif has_no_score(data):
-        why = ": where it counts it was NaN or infinite" if data["reported"] else ""
+        why = ": it was NaN or infinite wherever trials are compared" if data["reported"] else ""
         shown.append(Text(f"no trial has a score in {printable(data['metric'])}{why}"))
     return Group(*shown, Text(), unwrapped("\n".join(_next_steps(data, python))))
 

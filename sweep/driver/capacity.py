@@ -198,7 +198,7 @@ def check_pool(spec: SweepSpec, blocks: bool) -> None:
         if blocks and getattr(spec.limits, key) is not None:
             hint = f"use --pool loky, or remove limits.{key}"
             problem = (
-                f"inline cannot be used with limits.{key}, because slices run in the driver's own "
-                "process, which cannot be ended"
+                f"inline cannot be used with limits.{key}, because trials train in the process of "
+                "sweep itself, which cannot be killed"
             )
             raise BadConfig("--pool", "inline", hint=hint, problem=problem)

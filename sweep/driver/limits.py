@@ -222,9 +222,9 @@ def _check_settled(history: History, share: float) -> Iterator[str]:
     found = history.expectations.outlook() if is_by_expectation(history.objective) else None
     if found is not None and found.relative_gain < share:
         yield (
-            "budget.settled: as much training again is expected to improve the pick by only "
-            f"{found.gain:.3g}, {found.relative_gain:.2%} of the range of {found.range:.3g}, "
-            f"which is less than {share:.2%}"
+            "budget.settled: as much training again is expected to improve the best expected "
+            f"score by only {found.gain:.3g}, which is {found.relative_gain:.2%} of the range of "
+            f"scores ({found.range:.3g}) and less than {share:.2%}"
         )
 
 

@@ -196,12 +196,13 @@ def read_pointer(path: Path) -> Pointer:
         check(pointer.url)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, BadConfig) as error:
         raise UsageError(
-            f"{path}: this file does not name the database of a ledger ({error})"
+            f"{path}: this file does not name the database of a ledger ({error}); restore a copy "
+            "of the file"
         ) from error
     if not _SCHEMA.fullmatch(pointer.schema):
         raise UsageError(
             f"{path}: this file does not name the database of a ledger (schema "
-            f"{pointer.schema[:80]!r})"
+            f"{pointer.schema[:80]!r}); restore a copy of the file"
         )
     if not signed.is_accepted(content, path):
         raise UsageError(

@@ -231,13 +231,13 @@ class Pool(pools.Pool):
             if failure.lanes is None:
                 why = self._failure = f"the device was lost ({failure.reason}); {_RESUME}"
             elif failure.lanes == 1:
-                why = f"the memory of the device does not suffice for one lane ({failure.reason})"
+                why = f"the device has too little memory for a single trial ({failure.reason})"
                 why = self._failure = f"{why}; {_RESUME}"
             else:
                 self._most = failure.lanes // 2
                 self.slots = min(self.slots, self._most)
                 why = (
-                    f"the memory of the device does not suffice for {failure.lanes} lanes; the "
+                    f"the device has too little memory for {failure.lanes} trials at once; the "
                     f"sweep continues with {self._most}"
                 )
             if self._now is process:

@@ -305,9 +305,8 @@ class Scheduler(PerTrialStopping):
         for place in range(1, min(count, len(ranking)) + 1):
             trial, _ = ranking[place - 1]
             if is_waiting(trial):
-                why = (
-                    f"trained to the end: {ranking.describe(place, math.inf)} that wait or are done"
-                )
+                found = ranking.describe(place, math.inf)
+                why = f"trained to the end: {found} paused or completed trials"
                 compared = dict(ranking.evidence(math.inf, place, self.finish_best))
                 del compared["rung"]  # they are compared at different levels
                 yield Resume(trial.number, top, f"{why}, and nothing else is left to do", compared)

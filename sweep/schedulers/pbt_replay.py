@@ -173,7 +173,7 @@ def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
     key = "scheduler.schedule"
     if context.trials != 1:
         hint = "set trials to 1; to train the replay under several seeds, use the key seeds"
-        problem = f"{context.trials} trials are too many, because a replay is a single chain"
+        problem = f"{context.trials} trials are too many, because a replay trains a single trial"
         raise BadConfig("trials", context.trials, hint=hint, problem=problem)
     starts = [step.start for step in steps]
     if not steps or steps[0].start != 0:

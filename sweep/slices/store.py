@@ -239,7 +239,7 @@ class Store:
             path = scratch / self.path(saved).name
             its_slice, _, name = saved.file.rpartition("/")
             if (size := self.remote.subfolder(its_slice).sizes().get(name)) is None:
-                raise RemoteFileMissing(self.remote.url, f"{saved.file} is not there")
+                raise RemoteFileMissing(self.remote.url, f"there is no file {saved.file}")
             sizes = {saved.file: size}
             self._check_size(saved, sizes)
             self.remote.get({saved.file: path})
@@ -251,7 +251,7 @@ class Store:
                 lies = {name.rpartition("/")[2]: name for name in by_size}
                 if lost := sorted(needed - lies.keys()):
                     raise CorruptCheckpoint(
-                        path, f"the segment {lost[0]} of the checkpoint is missing"
+                        path, f"the file {lost[0]} of the checkpoint is missing"
                     )
                 sizes |= {lies[segment]: listed[lies[segment]] for segment in needed}
                 self._check_size(saved, sizes)

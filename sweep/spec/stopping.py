@@ -210,13 +210,15 @@ def _check_bounds(key: str, value: Any, bounds: Mapping[Any, Any], source: Sourc
     if not isinstance(needed, int) or isinstance(needed, bool) or needed < 1:
         raise source.refuse(("stop", key, CONSECUTIVE), needed, "an integer, at least 1")
     if needed > 1 and key in COUNTERS:
-        problem = f"{key} never falls, so its first value at the bound decides"
+        problem = f"{key} never falls, so the first value at the bound ends the trial"
         hint = f"remove {CONSECUTIVE}"
         raise source.refuse(("stop", key, CONSECUTIVE), needed, hint=hint, problem=problem)
     if len(numbers) == 2 and bounds["<="] >= bounds[">="]:
         low, high = bounds["<="], bounds[">="]
         problem = f"every value is at most {low} or at least {high}"
-        raise source.refuse(("stop", key), value, '"<=" below ">="', problem=problem)
+        raise source.refuse(
+            ("stop", key), value, 'a bound of "<=" below that of ">="', problem=problem
+        )
 
 
 def _is_number(value: Any) -> bool:

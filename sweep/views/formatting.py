@@ -192,6 +192,6 @@ def describe_outlook(expected: Mapping[str, Any], metric: str) -> str:
         f"as much training again by {expected['again']:.3g} ({expected['share']:.1%} of its range)"
     )
     if expected["hour"] is None:
-        return f"expected to improve the pick's {printable(metric)}: {again}"
+        return f"expected to improve the best trial's {printable(metric)}: {again}"
     hour = f"the next hour by {expected['hour']:.3g} ({expected['hour_share']:.1%} of its range)"
-    return f"expected to improve the pick's {printable(metric)}: {hour}, {again}"
+    return f"expected to improve the best trial's {printable(metric)}: {hour}, {again}"

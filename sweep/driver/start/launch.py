@@ -147,7 +147,7 @@ def _check_inherited(history: History, space: Space, resolved: Resolved) -> None
                 has = f"trial {trial.number} has {shorten(trial.searched[name])}"
                 problem = f"{has}, which trials bred from its checkpoint inherit"
                 path = space.parameters[name].path
-                allowed = f"all present values of {name}"
+                allowed = f"a range or list with all values of {name} that trials have"
                 raise space.source.refuse(path, domain.describe(), allowed, problem=problem)
 
 

@@ -185,7 +185,10 @@ def check_lanes(resolved: Resolved) -> None:
     """
     trainable, spec = resolved.trainable, resolved.spec
     if not trainable.can_be_lane():
-        problem = f"{spec.trainable} cannot train in lanes, which this pool needs"
+        problem = (
+            f"{spec.trainable} cannot train several trials in one compiled program (in lanes), "
+            "which this pool needs"
+        )
         hint = "use --pool loky, or train ppo or dqn"
         raise spec.source.refuse(("trainable",), spec.trainable, hint=hint, problem=problem)
 
@@ -291,8 +294,9 @@ def prepare_existing(
     chosen = pools.choose_pool(pool, past.pool)
     if pools.has_lanes(chosen, paths) and any("lanes" not in one.config for one in past.trials):
         raise UsageError(
-            f"--pool {chosen}: the trials of this sweep began without lanes and must "
-            f"continue without them; use --pool {pools.DEFAULT}, or start a new sweep"
+            f"--pool {chosen}: the trials of this sweep began without lanes (several trials in "
+            "one program) and must continue without them; use --pool "
+            f"{pools.DEFAULT}, or start a new sweep"
         )
     at_once, given = slots_of_resumed(jobs, past, spec, paths, trials, find, chosen)
     capacity.allow_files(at_once, chosen)

@@ -262,8 +262,7 @@ def uninstalled_trackers(context: TrackerContext) -> dict[str, str]:
     `load_trackers` omits them with `only_installed`.
     """
     why = (
-        "this tracker is not installed, and only `sweep resume` runs code that a sweep's "
-        "folder names"
+        "this tracker is given as a path to Python code, and only `sweep resume` imports such code"
     )
     return {name: why for name in context.spec.trackers if not trackers.KIND.is_installed(name)}
 

@@ -102,7 +102,7 @@ def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise StorageError("another process is still sending them") from None
+                    raise StorageError("another process is still sending these files") from None
                 time.sleep(POLL_S)
         yield log
 

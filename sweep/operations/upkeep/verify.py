@@ -96,8 +96,9 @@ def _check_sums(folder: Folder) -> tuple[History, list[Damage]]:
                 due = replica.sums_after(replica.iteration, ())
                 if repr(event.sums) != repr(due):  # NaN equals nothing
                     where = name_of((event.trial, event.replica))
-                    said = f"event {record.number} has the sums {event.sums}"
-                    wrong.append(Damage("results", where, f"{said}; its results have {due}"))
+                    said = f"event {record.number} records the sums {event.sums}"
+                    said = f"{said}, but its results add up to {due}"
+                    wrong.append(Damage("results", where, said))
     return history, wrong
 
 
@@ -117,7 +118,9 @@ def _check_trainable(folder: Folder) -> Iterator[Damage]:
     if not pickled.is_of_script(spec.trainable):
         return
     if kept is None:
-        yield Damage("files", "trainable", "the file of the script's trainable is missing")
+        yield Damage(
+            "files", "trainable", "the file with the script's function or class is missing"
+        )
         return
     try:
         file.verify(Path(kept.file))
@@ -154,7 +157,9 @@ def _check_files(stored: SweepStore, history: History) -> Iterator[Damage]:
     for spare in stored.unnamed_files(history):
         whose = (spare.trial, spare.replica)
         place = f"trials/{replica_name(*whose)}/{spare.name}"
-        yield Damage("files", place, "no row of the ledger names it", Remedy.SWEEP_UP, *whose)
+        yield Damage(
+            "files", place, "the ledger does not mention this file", Remedy.SWEEP_UP, *whose
+        )
 
 
 def _check_copies(context: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:

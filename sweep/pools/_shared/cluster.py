@@ -677,8 +677,8 @@ def _outcome(result: object) -> SliceOutcome:
         raise WorkerLost(
             None,
             None,
-            f"its worker returned a value of type {type(result).__name__} instead of a slice's "
-            "outcome",
+            f"its worker returned a value of type {type(result).__name__} instead of the "
+            "results of the trial",
         )
     return result
 

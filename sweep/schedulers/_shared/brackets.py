@@ -171,7 +171,7 @@ class Brackets(schedulers.Scheduler):
             least = f"at least {top / self.eta ** (len(self.levels) - 1):.3g}"
             grace = options.grace_period
             problem = (
-                f"{shorten(grace)} is too early: the first bracket would have more than "
+                f"{shorten(grace)} is too small: the first bracket would have more than "
                 f"{MOST_TRIALS:,} trials"
             )
             raise BadConfig("scheduler.grace_period", grace, least, problem=problem)

@@ -42,8 +42,8 @@ def build(
     needed = spec.stop.consecutive.get(scheduler.time_attr)
     if needed is not None:
         problem = (
-            f"{scheduler.time_attr} is scheduler.time_attr and never falls, so its first value at "
-            "the bound decides"
+            f"{scheduler.time_attr} is scheduler.time_attr and never falls, so the first value at "
+            "the bound ends the trial"
         )
         key = f"stop.{scheduler.time_attr}.consecutive"
         raise BadConfig(key, needed, hint="remove it", problem=problem)

@@ -362,7 +362,10 @@ def make_asked(
     resource, rung = _RESOURCES.get(name, ("", ""))
     if resource and not takes_rungs:
         allowed = f"one of {', '.join(sorted({*known} - {*_RESOURCES}))}"
-        hint = f"{name} must see all trials at its rungs; use {{name: optuna, pruner: {name}}}"
+        hint = (
+            f"{name} must see all trials at its rungs; use scheduler: {{name: optuna, pruner: "
+            f"{name}}}"
+        )
         raise BadConfig(f"{key}.pruner", name, allowed, hint)
     if resource and not isinstance(arguments.get(resource), int):
         given = arguments.get(resource)

@@ -90,7 +90,7 @@ def check_reached(key: str, level: float, time_attr: str, context: SchedulerCont
     if end is not None and level >= end:
         problem = (
             f"{level:g} is not less than stop.{time_attr}, {end:g}, so trials would end before the "
-            "scheduler looks at them"
+            "scheduler compares them"
         )
         raise BadConfig(key, level, hint=f"lower it, or raise stop.{time_attr}", problem=problem)
 

@@ -56,9 +56,9 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
         return {}
     if not levels:
         problem = (
-            f"the rungs are unknown, because neither max_t nor stop.{time_attr} sets the top one"
+            f"the rungs are unknown, because neither max_t nor stop.{time_attr} sets the top rung"
         )
-        hint = "set one of the two, or write a number"
+        hint = "set one of the two, or set seeds to a number"
         raise BadConfig("seeds", written_seeds(plan), hint=hint, problem=problem)
     if plan == AUTO:
         return {levels[-1]: AUTO_SEEDS}

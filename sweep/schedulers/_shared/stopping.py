@@ -69,5 +69,6 @@ class PerTrialStopping(schedulers.Scheduler):
                 resume.append(Resume(trial.number, goal, found.reason, found.evidence))
         fresh = min(free - len(resume), history.uncreated_trials)
         goal = self.next_goal(0.0)
-        why = f"a slot was free; first look at {goal.until:g}" if goal.until else "a slot was free"
+        why = "a slot was free"
+        why += f"; the trial is first compared at {goal.until:g}" if goal.until else ""
         return Plan(tuple(stop), tuple(resume), fresh=(NewTrial(goal, why),) * fresh)

@@ -68,7 +68,7 @@ class Points:
                     domain.describe(),
                     hint="give it a step, or choose another searcher",
                     problem=f"the parameter has infinitely many values ({domain.describe()}), but "
-                    "every point is tried",
+                    "this searcher tries every point",
                 )
         self._root = _Node({})
         layers = self._forward()
@@ -132,7 +132,7 @@ class Points:
                         f"more than {MOST_STATES} combinations",
                         hint="let conditions depend on parameters with fewer values",
                         problem=f"the space's conditions have more than {MOST_STATES} "
-                        "combinations, too many to visit",
+                        "combinations, too many for this searcher, which tries all",
                     )
             layers.append(list(following.values()))
         return layers

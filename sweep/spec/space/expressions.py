@@ -307,7 +307,7 @@ def _build_test(node: ast.expr) -> Evaluator:
         if isinstance(value, bool):
             return value
         raise ExpressionError(
-            f"needs true or false, but {ast.unparse(node)} is {shorten(value)}; compare it"
+            f"needs true or false, but {ast.unparse(node)} is {shorten(value)}; write a comparison"
         )
 
     return test

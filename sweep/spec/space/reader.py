@@ -216,7 +216,10 @@ def read_normal(reading: Reading) -> Normal:
     if normal.mass < LEAST_MASS:
         hint = "widen the bounds, or move the mean into them"
         raise reading.refuse_at(
-            ("bounds",), [low, high], "bounds that leave a millionth of the distribution", hint
+            ("bounds",),
+            [low, high],
+            "bounds that contain at least a millionth of the distribution",
+            hint,
         )
     return normal
 

@@ -645,7 +645,7 @@ class ServerStore:
                 self._client.log_artifact(run.id, str(file), subfolder)
             except Exception as error:  # noqa: BLE001 rows must not wait for files
                 later = "it will be sent when the sweep has finished"
-                logger.warning("%s is not in MLflow: %s; %s", file, error, later)
+                logger.warning("%s could not be sent to MLflow: %s; %s", file, error, later)
 
 
 def _stored(run: "Run") -> StoredRun:

@@ -376,7 +376,10 @@ def test_a_sweep_whose_trials_all_diverged_ends_with_1_and_says_so(
     code, out, _ = here("run", write_spec(tmp_path, **keys), "--pool", "inline")
     assert code == 1
     assert "2 completed" in out
-    assert "no trial has a score in value: where it counts it was NaN or infinite\n" in out
+    assert (
+        "no trial has a score in value: it was NaN or infinite wherever trials are compared\n"
+        in out
+    )
     assert here("resume", "demo", "--pool", "inline")[0] == 1
 
 

@@ -35,7 +35,7 @@ def test_what_is_learnt_from_earlier_sweeps_is_said_when_a_sweep_begins(
     assert "searcher.prior: there is no sweep 'dmo'; expected a sweep in" in err
     assert len(err.splitlines()) == 1
     left = here("run", spec, "--name", "rest", "--set", "searcher.prior=root", "--set", "mode=max")
-    assert "sweep: prior: demo is left out: it has mode min\n" in left[2]
+    assert "sweep: prior: demo is left out: it has the mode min\n" in left[2]
 
 
 def test_a_space_is_changed_on_resume(here: Here, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_a_damaged_or_missing_one_is_found_by_verify(at: Path) -> None:
     file.unlink()
     missing = scripts.command(at, "verify", "demo")
     assert missing.returncode == 6
-    assert "the file of the script's trainable is missing" in missing.stdout
+    assert "the file with the script's function or class is missing" in missing.stdout
 
 
 def test_one_of_another_sweep_is_refused(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_sweep_is_settled_when_good_settings_are_no_better_than_each_other() -
         course = simulation.run()
     ended = len(course.history.trials)
     assert (course.state, 8 <= ended < 40) == ("finished", True)
-    assert "which is less than 2.00%" in course.history.end_reason
+    assert "and less than 2.00%" in course.history.end_reason
     rising = Simulation(SETTLING, lambda at: {"score": float(at.trial)})
     with rising as simulation:
         assert simulation.run().history.end_reason == "", "each setting is better than those before"

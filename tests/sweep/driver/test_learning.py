@@ -228,8 +228,11 @@ def test_a_prior_that_cannot_work_is_refused_in_one_line(
             {"trainable": "tests.support.quadratic:RayStyle"},
             r"it trains .*:Quadratic; .* that trains tests\.support\.quadratic:RayStyle",
         ),
-        ({"metric": "training_iteration"}, "it compares loss; .* that compares training_iteration"),
-        ({"mode": "max"}, "it has mode min; expected a sweep that has mode max"),
+        (
+            {"metric": "training_iteration"},
+            "it has the metric loss; .* that has the metric training_iteration",
+        ),
+        ({"mode": "max"}, "it has the mode min; expected a sweep that has the mode max"),
         (
             {"space": {"momentum": {"uniform": [0, 1]}}, "config": {"lr": 0.1}},
             "none of the settings that this sweep searches; .*at least one of momentum",

@@ -214,7 +214,7 @@ def test_the_winner_is_handed_over_and_mlflow_keeps_its_files_there_too(
         storage = ("--checkpoints", f"{s3_url}/sweeps")
         code, _, err = here("run", spec, "--pool", "inline", *server, *storage)
         assert code == 0, err
-        assert here("verify", "demo")[:2] == (0, "demo is whole (2 checkpoints)\n")
+        assert here("verify", "demo")[:2] == (0, "demo is intact (2 checkpoints)\n")
     kept = {Path(name).name for name in files.sizes()}
     assert kept >= {"report.html", "curves.png", "card.md", "MLmodel"}
     assert any(name.endswith(".onnx") for name in kept)

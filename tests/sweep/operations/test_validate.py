@@ -74,7 +74,7 @@ def test_with_lanes_two_trials_are_tried_out_together_and_the_restored_one_alone
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({}, "trainable: tests.support.quadratic:Quadratic cannot train in lanes"),
+        ({}, "trainable: tests.support.quadratic:Quadratic cannot train several trials in one"),
         (
             {
                 "trainable": "tests.support.laned:Laned",

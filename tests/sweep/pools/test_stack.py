@@ -320,8 +320,8 @@ def test_memory_that_does_not_suffice_halves_the_lanes_and_changes_nothing_else(
 ) -> None:
     runner.variables = {"DEVICE_HOLDS": "4"}
     said = runner.run(spec=FAILING)
-    halved = "the memory of the device does not suffice for 6 lanes; the sweep continues with 3"
-    assert said.count(halved) == said.count("does not suffice") == 1
+    halved = "the device has too little memory for 6 trials at once; the sweep continues with 3"
+    assert said.count(halved) == said.count("too little memory") == 1
     assert charged(runner.folder) == []
     assert without_lanes(runner.folder, 3) == without_lanes(straight, 6)
 
@@ -368,7 +368,7 @@ def test_what_lanes_have_learnt_is_exported(straight: Folder, runner: Runner) ->
     [
         ("env: CartPole-v1", "env: LunarLander-v3", "config.env"),
         ("log_sys_usage: false", "monitor: true", "config.monitor"),
-        ("trainable: ppo", "trainable: a2c", "trainable: a2c cannot train in lanes"),
+        ("trainable: ppo", "trainable: a2c", "trainable: a2c cannot train several trials in one"),
     ],
 )
 def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
@@ -474,7 +474,7 @@ def test_memory_that_does_not_suffice_halves_the_lanes_until_one_is_too_much(
         assert pool.slots == 1
         (halved,) = heard
         assert halved == (
-            "the memory of the device does not suffice for 2 lanes; the sweep continues with 1"
+            "the device has too little memory for 2 trials at once; the sweep continues with 1"
         )
         assert pool.failed() == ""
         loss = pool.submit(spec).result(timeout=240).rows[-1].metrics["loss"]

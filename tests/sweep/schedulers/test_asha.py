@@ -260,7 +260,7 @@ def test_the_decision_says_why_and_carries_the_ranking() -> None:
     (resume,) = finisher().plan(history(four, wanted=4), free=3).resume
     assert (resume.trial, resume.goal) == (1, Goal(9, top=9))
     assert resume.reason.startswith(
-        "trained to the end: score 5 is place 1 of 3 that wait or are done"
+        "trained to the end: score 5 is place 1 of 3 paused or completed trials"
     )
     assert resume.evidence["trials"] == [1, 2, 0]
     assert resume.evidence["scores"] == [5.0, 3.0, 1.0]

@@ -144,8 +144,8 @@ def test_of_several_to_finish_the_first_are_the_pick_and_the_far_end_of_the_fron
     plan = scheduler(factor=10, best=3).plan(past(trials([*FRONT, *BEATEN])), free=9)
     assert [resume.trial for resume in plan.resume] == [4, 0, 2]
     assert plan.resume[1].reason == (
-        "trained to the end: score 0 and cost 0 are on the 1st of 3 fronts, place 2 of 9 that wait "
-        "or are done, and nothing else is left to do"
+        "trained to the end: score 0 and cost 0 are on the 1st of 3 fronts, place 2 of 9 "
+        "paused or completed trials, and nothing else is left to do"
     )
 
 

@@ -559,7 +559,7 @@ def test_the_study_of_a_ledger_on_a_server_lies_there_too(
     words = ["--storage", address, "--format", "json"]  # Optuna's own command
     shown = subprocess.run([*command, *words], check=True, capture_output=True, cwd=tmp_path)
     assert len(json.loads(shown.stdout)) == 3
-    assert here("verify", "demo")[1].startswith("demo is whole")
+    assert here("verify", "demo")[1].startswith("demo is intact")
     engine = sa.create_engine(address, poolclass=sa.NullPool)
     for damage in ("DELETE FROM trial_values", f"DROP SCHEMA {schema} CASCADE"):
         with engine.begin() as connection:

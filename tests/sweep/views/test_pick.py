@@ -55,6 +55,6 @@ def test_at_a_ceiling_it_says_how_many_are_expected_to_score_as_much() -> None:
 def test_the_outlook_is_a_sentence(hour: float | None) -> None:
     found = {"again": 3.0, "share": 0.015, "range": 200.0, "hour": hour, "hour_share": 0.0125}
     said = formatting.describe_outlook(found, "reward")
-    assert said.startswith("expected to improve the pick's reward: ")
+    assert said.startswith("expected to improve the best trial's reward: ")
     assert said.endswith("as much training again by 3 (1.5% of its range)")
     assert ("the next hour by 2.5 (1.2% of its range), " in said) == (hour is not None)

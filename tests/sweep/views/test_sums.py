@@ -113,7 +113,7 @@ def test_sums_that_the_results_do_not_come_to_are_found(
     execute(folder, f"UPDATE events SET body = '{json.dumps(body)}' WHERE k = {k}")  # noqa: S608
     (damage,) = wrong(folder)
     assert damage.place == "trial 0"
-    assert damage.problem.startswith(f"event {k} has the sums Sums(")
+    assert damage.problem.startswith(f"event {k} records the sums Sums(")
 
 
 def test_a_ledger_from_before_there_were_sums_is_read_whole(folder: Folder) -> None:

@@ -175,8 +175,8 @@ def _check(spec: SweepSpec, other: SweepSpec) -> None:
     """Raise _UnsuitableSweep unless the other spec has the same trainable, metric and mode."""
     for ours, theirs, verb in (
         (spec.trainable, other.trainable, "trains"),
-        (spec.metric, other.metric, "compares"),
-        (spec.mode, other.mode, "has mode"),
+        (spec.metric, other.metric, "has the metric"),
+        (spec.mode, other.mode, "has the mode"),
     ):
         if ours != theirs:
             raise _UnsuitableSweep(f"a sweep that {verb} {ours}", f"it {verb} {theirs}")

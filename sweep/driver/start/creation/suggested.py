@@ -165,7 +165,8 @@ def _explore(
         data = cloudpickle.dumps(function)
     except Exception as error:  # the sweep's creation says more
         why = f"cannot be sent to another process ({type(error).__name__}: {error})"
-        raise UsageError(f"trainable: {name} {why}") from error
+        todo = "create what it needs inside the function"
+        raise UsageError(f"trainable: {name} {why}; {todo}") from error
     executor = worker.start({})
     try:
         with worker.submitting():

@@ -143,9 +143,9 @@ def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]
     trainables = {name.split("/")[0] for name in asked}
     if len(trainables) > 1 or not known.keys() >= set(asked):
         allowed = f"auto, none, root, sweeps, or {games.describe_all()}"
-        given = ", ".join(asked)
-        problem = f"{given} are games of several trainables" if len(trainables) > 1 else ""
-        problem = problem or f"{given} is not a game with known trainings"
+        given, unknown = ", ".join(asked), ", ".join(one for one in asked if one not in known)
+        problem = f"there are no stored training results of {unknown}"
+        problem = problem if unknown else f"the games {given} belong to several trainables"
         raise spec.source.refuse(("searcher", "prior"), given, allowed, problem=problem)
     return "".join(trainables), tuple(known[name][1] for name in asked)
 

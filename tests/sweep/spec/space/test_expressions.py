@@ -113,7 +113,7 @@ def test_what_is_not_in_the_language_is_refused_when_it_is_read(text: str) -> No
         ("name + 1", {"name": "tanh"}, "needs a number, but name is 'tanh'"),
         ("name < 1", {"name": "tanh"}, "only numbers have an order"),
         ("hidden", {"hidden": [64, 64]}, "not a number or text"),
-        ("a and b", {"a": 1, "b": True}, "needs true or false, but a is 1; compare it"),
+        ("a and b", {"a": 1, "b": True}, "needs true or false, but a is 1; write a comparison"),
         ("1 if a else 2", {"a": "x"}, "needs true or false"),
         ("'a' * 10 ** 9", {}, "needs a number, but 'a' is 'a'"),
         ("log(n)", {"n": 0}, "leaves the range"),

@@ -103,7 +103,7 @@ def test_a_pinned_parameter_has_one_value() -> None:
                 "x": {"choice": [1, 2], "when": {"n": {">": 5}}},
             },
             "space.n",
-            "too many to visit",
+            "too many for this searcher",
         ),
     ],
 )
