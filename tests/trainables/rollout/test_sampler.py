@@ -5,11 +5,14 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from tests.support.environments import Counting
-from tests.support.trainers import PLAIN, make
+from tests.support.trainers import PLAIN, make, only_worker
+from trainables.algorithms.dqn import DQN
+from trainables.algorithms.ppo import PPO
 from trainables.envs.spaces.observations import Rows
 from trainables.errors import EnvError, NotFiniteError
 from trainables.policies.filters import MeanStdFilter
 from trainables.rollout.batch import Fragment
+from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.environments"
 
@@ -69,6 +72,27 @@ def test_the_return_that_scales_rewards_starts_anew_with_each_episode() -> None:
     config = {"env_config": {"length": 12}, "normalize_rewards": True}
     _, trainer = fragment_of({"env": f"{HERE}:Counting", **config})
     assert trainer.workers.worker._sampler._scaler.returns.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+@pytest.mark.parametrize("truncates", [True, False])
+def test_returns_that_scale_are_of_clipped_rewards_and_end_with_every_episode(
+    algorithm: type[Trainer], truncates: bool
+) -> None:
+    sizes = {"num_envs_per_worker": 2, "rollout_fragment_length": 12, "train_batch_size": 24}
+    env = {"env": f"{HERE}:Counting", "env_config": {"length": 5, "truncates": truncates}}
+    scaled = {"normalize_rewards": True, "clip_rewards": 0.5, "gamma": 0.9}
+    trainer = algorithm({**sizes, **env, **scaled, "env_level": "C"})
+    trainer.workers.sample()
+    stat: Any = only_worker(trainer)._filters["reward"]
+    trainer.stop()
+    running, returns = 0.0, list[float]()
+    for step in range(12):
+        running = 0.9 * running + 0.5
+        returns.append(running)
+        running = 0.0 if step % 5 == 4 else running
+    assert stat.row_count == 24
+    np.testing.assert_allclose([stat.mean, stat.std], [np.mean(returns), np.std(returns)])
 
 
 def test_an_environment_that_made_no_step_keeps_what_came_before_its_next_one() -> None:
