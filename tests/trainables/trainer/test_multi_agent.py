@@ -156,6 +156,27 @@ def test_rewards_are_scaled_by_the_returns_of_each_agent(batch_mode: str) -> Non
     plain.stop()
 
 
+def test_the_filter_of_a_policy_that_is_not_trained_counts_nothing() -> None:
+    agents = {"policies": ["left", "right", "brief"], "policies_to_train": ["left"]}
+    trainer = made(agents, observation_filter="MeanStdFilter")
+    trainer.workers.sample()
+    filters: Any = only_worker(trainer)._filters
+    trainer.stop()
+    assert filters["left"].row_count > 0
+    assert filters["right"].row_count == filters["brief"].row_count == 0
+
+
+def test_a_sum_of_rewards_is_clipped_for_the_learner() -> None:
+    config: dict[str, Any] = {"env": f"{HERE}:Turns", "env_level": "C", "clip_rewards": 2.5}
+    trainer = made({"policies": ["a", "b"]}, **config)
+    (sample,) = trainer.workers.sample()
+    trainer.stop()
+    assert isinstance(sample, MultiAgentBatch)
+    for one in sample.policy_batches.values():
+        (fragment,) = one.fragments
+        assert set(fragment.rewards[~fragment.autoreset].tolist()) == {2.5}  # of 1 and 10
+
+
 def test_a_policy_learns_by_its_own_settings() -> None:
     agents = {"policies": {"left": {"lr": 1e-3}, "right": {"lr": 3e-5}, "brief": None}}
     trainer = made(agents, lr=2e-4)
