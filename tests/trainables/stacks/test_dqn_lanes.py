@@ -100,6 +100,11 @@ def test_the_rates_of_each_round_are_those_of_its_first_step() -> None:
     lane.progress.timesteps = 0
     assert lane.rates().updates.tolist() == [0, 3, 3, 3]
     lane.stop()
+    follows = made(tau=0.25, timesteps_per_iteration=64)
+    follows.progress.timesteps = 480  # the third round passes 500 steps
+    assert isinstance(follows, LaneDQN)
+    assert not follows.rates().copies_target.any()
+    follows.stop()
 
 
 def test_a_target_that_waits_becomes_what_is_learnt() -> None:
