@@ -237,7 +237,7 @@ def read_metrics(iteration: object, metrics: object) -> Row:
             and text.
     """
     if type(iteration) is not int or type(metrics) is not dict:
-        raise DecodeError(f"no result of iteration {short_repr(iteration)}")
+        raise DecodeError(f"iteration {short_repr(iteration)}: no valid result")
     if not {type(value) for value in metrics.values()} <= _SCALARS:
         raise DecodeError(f"iteration {iteration}: a value that is neither a number nor text")
     return Row(iteration, metrics)

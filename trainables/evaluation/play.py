@@ -332,7 +332,7 @@ class _RunningEpisode:
                 f"restarted again. The last time it {describe_fault(error)}"
             ) from error
         logger.warning(
-            "%s: %s() %s; it is played again, restart %d",
+            "%s: %s() %s; the episode is played again, restart %d",
             *(name, method, describe_fault(error), self.faults),
             exc_info=error,
         )

@@ -179,7 +179,7 @@ class ModelConfig(Settings):
             if self.custom_action_dist is not None:
                 self._refuse("log_std_init", "with custom_action_dist")
             if self.free_log_std is False:
-                self._refuse("log_std_init", "with free_log_std: false, which has no weights")
+                self._refuse("log_std_init", "with free_log_std: false, where the network sets it")
         return self
 
     def _require_default(self, key: str, reason: str) -> None:
