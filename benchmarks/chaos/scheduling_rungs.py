@@ -81,7 +81,7 @@ class Rungs:
     def _rank_expected(self, history: History) -> None:
         """Add the trials at the top that have the best expected score now; equals all count.
 
-        If one of these has all its seeds, add those that are less than two standard errors worse.
+        If one of these has all its seeds, add those that are less than three standard errors worse.
         """
         top = self._steps[-1][0]
         there = [
@@ -107,7 +107,7 @@ class Rungs:
         self._best.update(leading)
         if any(len(history.trials[number].replicas) >= AUTO_SEEDS[-1] for number in leading):
             errors = {n: found.error or 0.0 for n in values if (found := expected[n])}
-            near = (n for n, value in values.items() if value + 2 * errors[n] > best)
+            near = (n for n, value in values.items() if value + 3 * errors[n] > best)
             self._best.update(near)
 
     def check_joined(self, history: History, event: Opened) -> None:

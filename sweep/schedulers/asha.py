@@ -338,10 +338,10 @@ class Scheduler(PerTrialStopping):
 
     def _remark_on_seeds(self, seeds: seeding.Added) -> str:
         """Return the sentence for users about the rung at which trials get further seeds."""
-        ((level, counts),) = seeds.items()
+        (level,) = seeds
         return (
-            f"seeds: auto, so the best trials at rung {level:g} are tested under up to "
-            f"{counts[-1]} seeds (seeds: 1 turns this off)"
+            f"seeds: auto, so the best trials at rung {level:g} are tested under further seeds "
+            "(seeds: 1 turns this off)"
         )
 
     # ---- stopping ---------------------------------------------------------------------------

@@ -228,7 +228,7 @@ class SweepSpec(Settings):
     seeds: SeedsField | None = Field(
         None,
         description="Number of seeds under which each setting is trained. With asha, hyperband "
-        "and bohb it can also be auto, which tests the best trials at the top rung under up to 6 "
+        "and bohb it can also be auto, which tests the best trials at the top rung under further "
         "seeds, or a plan, rung → seeds, such as {15000: 3, 45000: 6}. Seeds that are added later "
         "are not ended by a target of the metric in stop. null: 1, except for trainers with asha: "
         "they use auto unless the scheduler's type is stopping, there is only one rung, or "

@@ -1,8 +1,9 @@
 """Tests of the best trial at the top rung, by which ``seeds: auto`` with ``asha`` spends its seeds.
 
 The trial with the best expected score gets further seeds, a few at a time. If they let it down,
-another trial has the best expected score, and is tested next. Once the best one has all its seeds,
-another trial is tested if it is expected to improve on the best one by enough.
+another trial has the best expected score, and is tested next. Once the best one has `AUTO_SEEDS`,
+another trial is tested if it is expected to improve on the best one by enough; if none is, the best
+one gets more seeds in sweeps that are long enough.
 """
 
 import math
@@ -29,17 +30,20 @@ _SHOWN = 5
 #: Number of trials at the top rung up to which each arrival is a moment to begin a test. With n
 #: times as many, every n-th is: the more trials, the longer it takes to find the best of them.
 _EACH = 40
-#: Expected improvement on a trial with all its seeds that is worth a test of another trial, in
+#: Expected improvement on a trial with all `AUTO_SEEDS` that is worth a test of another trial, in
 #: standard deviations between trainings.
-WORTH = 0.1
+WORTH = 0.02
+#: Number of seeds of the best trial in long sweeps.
+MOST_SEEDS = 12
 
 
 def decide(history: History, goal: Goal) -> Iterator[AddSeed]:
     """Yield the decisions that train the best trial at the top rung under further seeds.
 
-    It is the trial of `_next_tested`. It gets the next number of `AUTO_SEEDS` once all further
-    seeds of the sweep have been trained. In total, there are at most half as many further seeds as
-    trials that have reached the top rung. `goal` is that of the further seeds, at the top rung.
+    It is the trial of `_next_tested`. It gets its next number of seeds once all further seeds of
+    the sweep have been trained. In total, there are at most half as many further seeds as trials
+    that have reached the top rung; at most a third as many if the trial gets `MOST_SEEDS`. `goal`
+    is that of the further seeds, at the top rung.
     """
     level = goal.until or 0.0
     tested = [history.trials[entry[-1]] for entry in history.order(_running_test)]
@@ -52,7 +56,10 @@ def decide(history: History, goal: Goal) -> Iterator[AddSeed]:
         if history.uncreated_trials and arrived % max(1, arrived // _EACH):
             return
         best = _next_tested(history, level)
-        if best is None or given + _next_count(best) - len(best.replicas) > arrived // 2:
+        if best is None:
+            return
+        share = 3 if _next_count(best) == MOST_SEEDS else 2
+        if given + _next_count(best) - len(best.replicas) > arrived // share:
             return
     if len(best.replicas) < _next_count(best):
         why, compared = _why_tested(history, best, level)
@@ -71,21 +78,26 @@ def _running_test(trial: Trial) -> Entry | None:
 
 
 def _next_count(trial: Trial) -> int:
-    """Return the number of `AUTO_SEEDS` that a trial gets next, or its present number of seeds."""
+    """Return the number of seeds that a trial gets next, or its present one if it has all."""
     have = len(trial.replicas)
-    return next((count for count in AUTO_SEEDS if count > have), have)
+    return next((count for count in (*AUTO_SEEDS, MOST_SEEDS) if count > have), have)
+
+
+def _has_auto_seeds(trial: Trial) -> bool:
+    """Return whether a trial has all `AUTO_SEEDS`, or more."""
+    return len(trial.replicas) >= AUTO_SEEDS[-1]
 
 
 def _is_incomplete(trial: Trial) -> bool:
     """Return whether a trial has got only some of the seeds that were decided for it together."""
-    return len(trial.replicas) not in (1, *AUTO_SEEDS)
+    return len(trial.replicas) not in (1, *AUTO_SEEDS, MOST_SEEDS)
 
 
 def _next_tested(history: History, level: float) -> Trial | None:
     """Return the trial that is tested next at a level, in units of `time_attr`, if tests may begin.
 
-    It is the one with the best expected score. If that has all its seeds, it is the trial with the
-    largest expected improvement on it, or itself if no other is expected to improve on it by
+    It is the one with the best expected score. If that has all `AUTO_SEEDS`, it is the trial with
+    the largest expected improvement on it, or itself if no other is expected to improve on it by
     `WORTH`. Of equals, it is the trial with the best curve up to `level`. Returns None if there is
     no such trial with a score.
     """
@@ -95,7 +107,7 @@ def _next_tested(history: History, level: float) -> Trial | None:
     standing = _standing(history, first)
     equals = takewhile(lambda one: _standing(history, one) == standing, _ranked_at(history, level))
     best = _best_curve([*equals], level)
-    if len(best.replicas) < _next_count(best):
+    if not _has_auto_seeds(best):
         return best
     ranked = [*_ranked_at(history, level)]
     gains = _improvements(history, best, ranked)
@@ -106,7 +118,7 @@ def _next_tested(history: History, level: float) -> Trial | None:
 
 
 def _improvements(history: History, best: Trial, ranked: Sequence[Trial]) -> dict[int, float]:
-    """Return the expected improvement of each trial in `ranked` that may get seeds, by number.
+    """Return the expected improvement of each trial in `ranked` without `AUTO_SEEDS`, by number.
 
     It is that of `Expectations.improvements` on `best`. Trials are left out unless they are as
     feasible as `best`. Returns an empty dict if trials are not ranked by their expected scores.
@@ -116,7 +128,7 @@ def _improvements(history: History, best: Trial, ranked: Sequence[Trial]) -> dic
     able = [
         trial.number
         for trial in ranked
-        if len(trial.replicas) < _next_count(trial) and trial.feasible == best.feasible
+        if not _has_auto_seeds(trial) and trial.feasible == best.feasible
     ]
     return history.expectations.improvements(able, best.number) if able else {}
 
