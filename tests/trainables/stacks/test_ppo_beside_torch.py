@@ -107,6 +107,18 @@ def test_a_round_ends_after_an_epoch_whose_mean_divergence_is_beyond_its_bound()
     trainer.stop()
 
 
+@pytest.mark.slow
+def test_the_observation_after_a_step_is_filtered_like_those_before_it() -> None:
+    trainer, after, ticks = collected("choices", observation_filter="MeanStdFilter")
+    goes_on = ~np.asarray(ticks.stepped.terminated[-1] | ticks.stepped.truncated[-1])
+    assert goes_on.any()
+    raw, seen = np.asarray(after.episodes.states), after.seen  # CartPole's state is what it shows
+    expected = (raw - seen.mean) / (np.sqrt(seen.variance) + 1e-8)
+    found = np.asarray(ticks.stepped.following[-1])
+    np.testing.assert_allclose(found[goes_on], expected[goes_on], rtol=1e-4, atol=1e-5)
+    trainer.stop()
+
+
 def test_advantages_are_those_of_a_trainer_where_episodes_end_and_are_cut_off() -> None:
     discounts = {"gamma": 0.9, "lambda_": 0.7}
     lane = PPO({**config("choices"), **discounts, "lanes": 1}, TrialContext(seed=3))
