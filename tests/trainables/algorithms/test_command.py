@@ -356,8 +356,8 @@ def test_a_mistake_is_told(given: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"note": "long " * 100_000}, "Argument list too long; settings: stdin"),
-        ({"note": "a\0b"}, "embedded null byte; settings: stdin"),
+        ({"note": "long " * 100_000}, "Argument list too long; set settings: stdin"),
+        ({"note": "a\0b"}, "embedded null byte; set settings: stdin"),
         ({"a=b": 1, "settings": "environment"}, "illegal environment variable name"),
     ],
 )

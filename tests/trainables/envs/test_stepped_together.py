@@ -152,7 +152,7 @@ def test_W15_a_first_observation_is_as_the_space_has_it_beside_whole_numbers() -
 
 
 def test_W15_a_dict_that_its_space_does_not_hold_is_said() -> None:
-    said = r"vector_reset\(\): observation 0 {'at': .*expected one of Dict\('at': Box"
+    said = r"vector_reset\(\): observation 0 {'at': .*expected an observation in Dict\('at': Box"
     with pytest.raises(EnvError, match=said):
         ppo(Named, env_config={"wrong": "shape"}, env_level="C").train()
 
