@@ -128,7 +128,7 @@ def test_a_segment_that_the_storage_has_lost_is_sent_again(here: Store, tmp_path
     first, written = write(here, 1, 0, a=array)
     lost = min(written.segments)
     Remote(BASE).delete([f"trials/0/0/{lost}"])
-    with pytest.raises(CorruptCheckpoint, match=f"the segment {lost} of the checkpoint is missing"):
+    with pytest.raises(CorruptCheckpoint, match=f"the file {lost} of the checkpoint is missing"):
         elsewhere(tmp_path).read(first)
     second, _ = write(Store(here.folder, BASE, sources=[first]), 2, 1, a=array)
     assert elsewhere(tmp_path).read(second).state["a"][0] == 7
