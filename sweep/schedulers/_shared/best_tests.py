@@ -7,7 +7,7 @@ one gets more seeds in sweeps that are long enough.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
 from sweep.history import ranking
@@ -19,7 +19,6 @@ from sweep.schedulers import AddSeed
 from sweep.schedulers._shared.seeding import (
     AUTO_SEEDS,
     Step,
-    curve_cost,
     gets_more,
     more_seeds,
     step_key,
@@ -98,15 +97,15 @@ def _next_tested(history: History, level: float) -> Trial | None:
 
     It is the one with the best expected score. If that has all `AUTO_SEEDS`, it is the trial with
     the largest expected improvement on it, or itself if no other is expected to improve on it by
-    `WORTH`. Of equals, it is the trial with the best curve up to `level`. Returns None if there is
-    no such trial with a score.
+    `WORTH`. Of equals, it is the trial that has trained longest. Returns None if there is no such
+    trial with a score.
     """
     first = next(_ranked_at(history, level), None)
     if first is None:
         return None
     standing = _standing(history, first)
     equals = takewhile(lambda one: _standing(history, one) == standing, _ranked_at(history, level))
-    best = _best_curve([*equals], level)
+    best = _longest_trained(equals)
     if not _has_auto_seeds(best):
         return best
     ranked = [*_ranked_at(history, level)]
@@ -114,7 +113,7 @@ def _next_tested(history: History, level: float) -> Trial | None:
     largest = max(gains.values(), default=0.0)
     if largest < WORTH:
         return best
-    return _best_curve([trial for trial in ranked if gains.get(trial.number) == largest], level)
+    return _longest_trained(trial for trial in ranked if gains.get(trial.number) == largest)
 
 
 def _improvements(history: History, best: Trial, ranked: Sequence[Trial]) -> dict[int, float]:
@@ -133,9 +132,13 @@ def _improvements(history: History, best: Trial, ranked: Sequence[Trial]) -> dic
     return history.expectations.improvements(able, best.number) if able else {}
 
 
-def _best_curve(trials: Sequence[Trial], level: float) -> Trial:
-    """Return the trial whose curve rose earliest and stayed high up to a level."""
-    return min(trials, key=lambda trial: (curve_cost(trial, level), trial.number))
+def _longest_trained(trials: Iterable[Trial]) -> Trial:
+    """Return the trial whose first seed has trained longest, in units of `time_attr`.
+
+    Its score says most about the end of training; that of a trial that met a target at once may be
+    luck.
+    """
+    return min(trials, key=lambda trial: (-trial.replicas[0].time, trial.number))
 
 
 def _ranked_at(history: History, level: float) -> Iterator[Trial]:

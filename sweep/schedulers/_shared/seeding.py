@@ -145,12 +145,12 @@ def step_key(step: Step, by_curves: bool = False) -> Key:
             entry = there(its)
         if entry is None or not by_curves:
             return entry
-        return (*entry[:-1], curve_cost(its, step.level), entry[-1])
+        return (*entry[:-1], _curve_cost(its, step.level), entry[-1])
 
     return key
 
 
-def curve_cost(trial: Trial, level: float) -> float:
+def _curve_cost(trial: Trial, level: float) -> float:
     """Return the mean over a trial's replicas of `Replica.mean_until`, less for better ones.
 
     The result is infinite if one is unknown.
@@ -175,7 +175,7 @@ def compared_at(trials: Sequence[Trial], step: Step, following: Step) -> Describ
     def key(pair: tuple[Trial, float | None]) -> Entry:
         """Return the sort key of a trial and its score: the score, then the curve."""
         *worse, number = rank_key(*pair)
-        return (*worse, curve_cost(pair[0], step.level), number)
+        return (*worse, _curve_cost(pair[0], step.level), number)
 
     return Listed(sorted(pairs, key=key))
 
