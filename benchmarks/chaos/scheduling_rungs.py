@@ -3,8 +3,8 @@
 With seeds on the rungs, a rung is a level and a number of seeds, by whose mean trials are compared.
 With ``seeds: auto``, each trial with further seeds once had the best expected score at the top, or
 came near that of a trial with all its seeds; and there are at most half as many further seeds as
-trials at the top. For every scheduler: a further
-seed is trained up to the level that its trial has reached.
+trials at the top. For every scheduler: a further seed is trained up to the level that its trial has
+reached.
 
 A trial that is trained to the top at the end was the best resting one when no trial was on its way
 to a lower rung and no trial was still to be created.

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.search.game import Array, Game
 from sweep.history.posterior.scores import Scores
-from sweep.history.posterior.shrinkage import estimate, limit
+from sweep.history.posterior.shrinkage import estimate
 from sweep.schedulers._shared.best_tests import WORTH
 from sweep.schedulers._shared.seeding import AUTO_SEEDS
 
@@ -141,8 +141,7 @@ def _test_best(measured: Scores, sums: Array, curves: Array, means: Array) -> No
         best = int(top[found.value[top].argmax()])
         able = top[measured.seeds[top, -1] < min(most, AUTO_SEEDS[-1])]
         if best not in able and len(able):  # another one may still be better
-            over = limit(found.unlimited[able], found.error[able], found.value[best])
-            gains = (found.value[able] - over) / found.deviation
+            gains = found.improvements(able, best)
             best = int(able[gains.argmax()]) if gains.max() >= WORTH else best
         have = int(measured.seeds[best, -1])
         count = next((min(n, most) for n in AUTO_SEEDS if n > have), have)

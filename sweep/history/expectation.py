@@ -364,29 +364,20 @@ class Expectations(Summary):
         return dict(zip(numbers, (found / found.sum()).tolist(), strict=True))
 
     def improvements(self, numbers: Sequence[int], best: int) -> dict[int, float]:
-        """Return by how much each trial's settings are expected to improve on those of `best`.
+        """Return trial → expected improvement of its settings on those of trial `best`.
 
-        It is the expected improvement (Jones et al., Efficient Global Optimization of Expensive
-        Black-Box Functions, 1998, section 4.1): the mean of the excess over the expected score of
-        trial `best`, where a negative excess counts as 0. The unit is the standard deviation
-        between trainings. All `numbers` and `best` are trials with an expectation. Returns an
-        empty dict with fewer than `FEWEST` trials or without randomness.
+        It is `Estimates.improvements`, in standard deviations between trainings. All `numbers` and
+        `best` are trials with an expectation. Returns an empty dict with fewer than `FEWEST` trials
+        or without randomness.
         """
         import numpy as np
 
-        from sweep.history.posterior.shrinkage import limit
-
         fit = self._current_fit
-        found = fit.estimates
-        if found is None or not self.is_random or found.deviation == 0:
+        if fit.estimates is None or not self.is_random:
             return {}
-        rows = [fit.rows[number] for number in numbers]
-        level = float(found.value[fit.rows[best]])
-        with np.errstate(over="ignore", invalid="ignore"):  # scores may be near the largest floats
-            below = limit(found.unlimited[rows], found.error[rows], level)
-            gains = (found.value[rows] - below) / found.deviation
-        known = np.where(np.isfinite(gains), gains, 0.0)
-        return dict(zip(numbers, known.tolist(), strict=True))
+        rows = np.array([fit.rows[number] for number in numbers], dtype=np.int64)
+        gains = fit.estimates.improvements(rows, fit.rows[best])
+        return dict(zip(numbers, gains.tolist(), strict=True))
 
     def outlook(self, training: float = 1.0) -> "Outlook | None":
         """Return the improvement of the best settings to expect from more training.

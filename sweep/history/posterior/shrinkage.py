@@ -95,6 +95,27 @@ class Estimates:
     ceiling: float
     """Highest score that settings are expected to reach; infinity if none is known."""
 
+    def improvements(self, rows: Whole, best: int) -> Floats:
+        """Return the expected improvement of trials on the trial in row `best`.
+
+        It is the mean of the excess over the expected score of `best`, where a negative excess
+        counts as 0, in units of `deviation` (Jones et al., Efficient Global Optimization of
+        Expensive Black-Box Functions, 1998, section 4.1). An improvement that exceeds the range of
+        floats counts as 0.
+
+        Args:
+            rows: rows of the trials, (N,).
+            best: row of the trial that is to be improved on.
+
+        Returns:
+            Expected improvements, (N,), 0 or more.
+        """
+        over = float(self.value[best])
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            gains = self.value[rows] - limit(self.unlimited[rows], self.error[rows], over)
+            gains = gains / self.deviation
+        return np.where(np.isfinite(gains), gains, 0.0)
+
     def times(self, exponent: int) -> "Estimates":
         """Return the estimates for scores that are multiplied by 2 ** `exponent`."""
         with np.errstate(over="ignore"):  # the results may exceed the range of floats

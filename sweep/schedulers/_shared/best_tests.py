@@ -32,8 +32,10 @@ _EACH = 40
 #: Expected improvement on a trial with all `AUTO_SEEDS` that is worth a test of another trial, in
 #: standard deviations between trainings.
 WORTH = 0.02
-#: Number of seeds of the best trial in long sweeps.
-MOST_SEEDS = 12
+#: Number of seeds that the best trial gets in the end in long sweeps.
+_LONG_SWEEP_SEEDS = 12
+#: Numbers of seeds of a trial after one, two and three tests.
+_COUNTS = (*AUTO_SEEDS, _LONG_SWEEP_SEEDS)
 
 
 def decide(history: History, goal: Goal) -> Iterator[AddSeed]:
@@ -41,8 +43,8 @@ def decide(history: History, goal: Goal) -> Iterator[AddSeed]:
 
     It is the trial of `_next_tested`. It gets its next number of seeds once all further seeds of
     the sweep have been trained. In total, there are at most half as many further seeds as trials
-    that have reached the top rung; at most a third as many if the trial gets `MOST_SEEDS`. `goal`
-    is that of the further seeds, at the top rung.
+    that have reached the top rung; at most a third as many if the trial gets `_LONG_SWEEP_SEEDS`.
+    `goal` is that of the further seeds, at the top rung.
     """
     level = goal.until or 0.0
     tested = [history.trials[entry[-1]] for entry in history.order(_running_test)]
@@ -57,7 +59,7 @@ def decide(history: History, goal: Goal) -> Iterator[AddSeed]:
         best = _next_tested(history, level)
         if best is None:
             return
-        share = 3 if _next_count(best) == MOST_SEEDS else 2
+        share = 3 if _next_count(best) == _LONG_SWEEP_SEEDS else 2
         if given + _next_count(best) - len(best.replicas) > arrived // share:
             return
     if len(best.replicas) < _next_count(best):
@@ -79,7 +81,7 @@ def _running_test(trial: Trial) -> Entry | None:
 def _next_count(trial: Trial) -> int:
     """Return the number of seeds that a trial gets next, or its present one if it has all."""
     have = len(trial.replicas)
-    return next((count for count in (*AUTO_SEEDS, MOST_SEEDS) if count > have), have)
+    return next((count for count in _COUNTS if count > have), have)
 
 
 def _has_auto_seeds(trial: Trial) -> bool:
@@ -89,7 +91,7 @@ def _has_auto_seeds(trial: Trial) -> bool:
 
 def _is_incomplete(trial: Trial) -> bool:
     """Return whether a trial has got only some of the seeds that were decided for it together."""
-    return len(trial.replicas) not in (1, *AUTO_SEEDS, MOST_SEEDS)
+    return len(trial.replicas) not in (1, *_COUNTS)
 
 
 def _next_tested(history: History, level: float) -> Trial | None:

@@ -71,7 +71,10 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> Added:
 
 
 def most_seeds(plan: Seeds) -> int:
-    """Return the number of seeds of a trial that reaches the top rung under a plan."""
+    """Return an upper bound of the mean number of seeds per trial under a plan.
+
+    Single trials may get more with `AUTO`, but then few trials have more than one.
+    """
     if isinstance(plan, int):
         return plan
     return AUTO_SEEDS[-1] if plan == AUTO else max(seeds for _, seeds in plan)
