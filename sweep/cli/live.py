@@ -146,12 +146,12 @@ class Narrator:
         """
         if is_test(event.replica):
             return
-        if event.slice == 0 and self._replica(event).joined_at is not None:
-            why = printable(event.reason)
-            yield Line(Kind.PROMOTED, event.trial, f"gets seed {event.replica} {why}")
         before = self._goals.get(event.trial)
         self._goals[event.trial] = event.goal
-        if before is None:
+        if event.slice == 0 and self._replica(event).joined_at is not None:
+            why = printable(event.reason)
+            yield Line(Kind.PROMOTED, event.trial, f"gets seed {event.replica}, {why}")
+        elif before is None:
             searched = self._history.trials[event.trial].searched
             yield Line(Kind.STARTED, event.trial, f"starts: {formatting.settings(searched)}")
         elif before != event.goal and (self._waits or not event.reason.startswith("continues")):

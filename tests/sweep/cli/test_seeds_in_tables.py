@@ -132,9 +132,25 @@ def test_further_seeds_are_told_one_by_one_with_their_reasons(tmp_path: Path) ->
         Driver(parts, view.update).run()
     lines = pipe.getvalue().splitlines()
     assert sum("starts: lr=" in line for line in lines) == 3
-    why = " gets seed 1 promoted to 2 seeds: loss "
+    why = " gets seed 1, promoted to 2 seeds: loss "
     assert any(why in line for line in lines)
+    assert all(" gets seed " in line for line in lines if " seeds: loss " in line)
     assert any(" seed 1 finished after 3 iterations, loss" in line for line in lines)
+
+
+def test_a_further_seed_with_a_later_goal_than_its_trial_is_told_once(tmp_path: Path) -> None:
+    """A trial that has met a target stays at the goal that it had then."""
+    pipe = io.StringIO()
+    view = PlainView(Terminal(pipe))
+    stop = {"training_iteration": 3, "loss": {"<=": 1e9}}
+    more = {"seeds": {3: 2}, "scheduler": "asha", "stop": stop}
+    folder = sweeps.make(tmp_path, **{**THREE, **more})
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _):
+        view.begin(parts, [])
+        Driver(parts, view.update).run()
+    told = [line for line in pipe.getvalue().splitlines() if "promoted to 2 seeds" in line]
+    assert len(told) == 1
+    assert " gets seed 1, promoted to 2 seeds: " in told[0]
 
 
 def test_explain_tells_why_each_seed_was_added_with_its_numbers(tmp_path: Path) -> None:
