@@ -229,16 +229,19 @@ def _status(status: Status) -> Markup:
 
 
 def interval(trial: Trial, seed: int) -> Interval | None:
-    """Return the 95 % interval of a trial's score over seeds; None if fewer than two have scores.
+    """Return the 95 % interval of a trial's score over seeds.
 
-    Seeds added later that are still catching up do not count. `seed` is for the bootstrap, which is
-    used with the aggregates iqm and median; all others get Student's interval of the mean.
+    Returns None if fewer than two have scores, or if all scores are equal, as at the highest
+    possible one: these do not show how much seeds differ, and an interval without a width would
+    be a false promise. Seeds added later that are still catching up do not count. `seed` is for the
+    bootstrap, which is used with the aggregates iqm and median; all others get Student's interval
+    of the mean.
     """
     scores = [
         score for replica in trial.compared_replicas if (score := replica.score_at()) is not None
     ]
     aggregate = trial.objective.aggregate
-    if len(scores) < 2:
+    if len(set(scores)) < 2:
         return None
     if _is_of_the_mean(aggregate):
         return stats.mean_interval(scores)

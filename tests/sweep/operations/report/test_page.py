@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks.engine import large
-from sweep.operations.report import charts, markup, page
+from sweep.operations.report import charts, markup, page, sections
 from sweep.testing import CurvePoint, Simulation
 from sweep.views import lookup
 from tests.support import sweeps
@@ -118,6 +118,23 @@ def test_of_the_intervals_the_page_says_what_they_hold(kind: str, says: str) -> 
     with Simulation(spec, numbered) as made:
         made.run()
         assert says in Page(page.build(lookup.read(made.folder), 0.0)).text
+
+
+@pytest.mark.parametrize(("low", "shown"), [(5.0, []), (4.0, ["[3.232, 6.101]"])])
+def test_equal_scores_of_all_seeds_have_no_interval(low: float, shown: list[str]) -> None:
+    """At the highest possible score, three seeds do not show how far others fall."""
+
+    def at_ceiling(at: CurvePoint) -> dict[str, float]:
+        return {"score": low if at.seed_index == 2 else 5.0}
+
+    spec = {"trials": 1, "seeds": 3, "scheduler": "fifo", "stop": {"training_iteration": 1}}
+    with Simulation(spec, at_ceiling) as made:
+        made.run()
+        sweep = lookup.read(made.folder)
+        text = Page(page.build(sweep, 0.0)).text
+    found = sections.interval(sweep.history.ranked()[0], 0)
+    assert (found is None) is (not shown)
+    assert re.findall(r"\[[\d.]+, [\d.]+\]", text) == shown
 
 
 def test_a_choice_of_nothing_is_no_absent_setting() -> None:
