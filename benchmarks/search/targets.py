@@ -6,6 +6,10 @@ The command reads the learning curves of PPO on CartPole (``tables/ppo-cartpole.
 as the target, which must be met in 1, 2, 3 and 5 consecutive evaluations. It updates the table in
 docs/seeds.md: how many trainings meet the target, how many steps they have made by then, and their
 scores at the end of the table's curves, as if the target had not ended them.
+
+A second table compares two ways to choose among settings that met the target, by further seeds that
+trained past it: by their last results, and by the means of their results in the last quarter of
+training, as sweep does (`Replica.late_mean`).
 """
 
 import sys
@@ -23,9 +27,14 @@ TABLE = Path(__file__).with_name("tables") / "ppo-cartpole.npz"
 PAGE = Path(__file__).parents[2] / "docs" / "seeds.md"
 #: Lines of the page before and after the table.
 BEGIN, END = "<!-- begin: benchmarks.search.targets -->", "<!-- end: benchmarks.search.targets -->"
+BEGIN_LATE = "<!-- begin: benchmarks.search.targets, late means -->"
+END_LATE = "<!-- end: benchmarks.search.targets, late means -->"
 TARGET = 500.0
 #: Numbers of consecutive evaluations that are compared.
 COUNTS = (1, 2, 3, 5)
+#: Numbers of further seeds from which settings are chosen, number of settings to choose from, and
+#: number of choices.
+FURTHER, CANDIDATES, CHOICES = (2, 5), 6, 4000
 
 
 class Row(NamedTuple):
@@ -72,6 +81,58 @@ def measure(game: tables.Game, target: float, consecutive: int) -> Row:
     )
 
 
+class Choice(NamedTuple):
+    """Mean final scores of chosen settings under other seeds."""
+
+    seeds: int
+    """Number of further seeds by which settings were chosen."""
+    last: float
+    """Score of the settings chosen by the last results."""
+    late: float
+    """Score of the settings chosen by the means over the last quarter of training."""
+    error: float
+    """Standard error of the difference `late` - `last`."""
+
+
+def choose(game: tables.Game, target: float, seeds: int, stream: np.random.Generator) -> Choice:
+    """Choose among settings whose first seed met the target, again and again.
+
+    Each choice is between `CANDIDATES` settings, by the results of `seeds` further seeds. The
+    remaining seeds judge.
+
+    Args:
+        game: game with at least `seeds` + 2 seeds.
+        target: result that the first seed of each candidate has met.
+        seeds: number of further seeds.
+        stream: source of the candidates and of the split of their seeds.
+    """
+    quarter = -(-game.points // 4)
+    by_last, by_late = game.evals[..., -1], game.evals[..., -quarter:].mean(-1)
+    met = first_met(game.evals, target, 1) > 0
+    scores = np.zeros((CHOICES, 2))
+    for row in scores:
+        order = stream.permutation(game.seeds)
+        able = np.flatnonzero(met[:, order[0]])
+        drawn = stream.choice(able, min(CANDIDATES, len(able)), replace=False)
+        further, judges = order[1 : 1 + seeds], order[1 + seeds :]
+        worth = game.final[np.ix_(drawn, judges)].mean(1)
+        row[:] = [worth[by[np.ix_(drawn, further)].mean(1).argmax()] for by in (by_last, by_late)]
+    last, late = scores.mean(0)
+    error = (scores[:, 1] - scores[:, 0]).std() / np.sqrt(CHOICES)
+    return Choice(seeds, float(last), float(late), float(error))
+
+
+def late_text(rows: list[Choice]) -> Iterator[str]:
+    """Yield the lines of the table of choices."""
+    yield "| further seeds | chosen by last results | chosen by late means | difference |"
+    yield "| --- | --- | --- | --- |"
+    for row in rows:
+        yield (
+            f"| {row.seeds} | {row.last:.1f} | {row.late:.1f} "
+            f"| {row.late - row.last:+.1f} ± {row.error:.1f} |"
+        )
+
+
 def text(rows: list[Row]) -> Iterator[str]:
     """Yield the lines of the table."""
     yield (
@@ -90,9 +151,12 @@ def main() -> None:
     """Measure all rows, print them, and update the page."""
     (game,) = tables.load(TABLE)
     lines = "\n".join(text([measure(game, TARGET, count) for count in COUNTS]))
-    page = PAGE.read_text("utf-8")
-    PAGE.write_text(replace_between(page, BEGIN, END, f"\n{lines}\n"), encoding="utf-8")
-    sys.stdout.write(f"{lines}\n")
+    stream = np.random.default_rng(0)
+    late = "\n".join(late_text([choose(game, TARGET, seeds, stream) for seeds in FURTHER]))
+    page = replace_between(PAGE.read_text("utf-8"), BEGIN, END, f"\n{lines}\n")
+    page = replace_between(page, BEGIN_LATE, END_LATE, f"\n{late}\n")
+    PAGE.write_text(page, encoding="utf-8")
+    sys.stdout.write(f"{lines}\n\n{late}\n")
 
 
 if __name__ == "__main__":

@@ -464,6 +464,9 @@ class Sums:
     unknown."""
     curve_mean: float | None = None
     """Weighted mean of the metric over the curve (`Replica.curve_mean`); None if unknown."""
+    late_mean: float | None = None
+    """Mean of the metric over the last quarter of training (`Replica.late_mean`); None if
+    unknown."""
 
 
 @dataclass(frozen=True)

@@ -174,17 +174,17 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     """
     if trial.score is None:
         return None
-    sign = trial.objective.sign
+    objective = trial.objective
     scored = [rest for rest in trial.milestones if rest.score is not None] or [
         trial.milestone(trial.newest_event)
     ]
-    path = {rest.level: _level_scores(rest, sign) for rest in scored}
+    path = {rest.level: _level_scores(rest, objective) for rest in scored}
     newest = scored[-1]
     if math.inf in path and newest.level < math.inf:
         # The trial's further seeds were stopped, or the end of training was moved.
         del path[math.inf]
         if newest.status in FINISHED:
-            path[math.inf] = _level_scores(newest, sign)._replace(level=math.inf)
+            path[math.inf] = _level_scores(newest, objective)._replace(level=math.inf)
     points = tuple(path[level] for level in sorted(path))
     if any(math.isnan(level) for level in path):
         return None
@@ -210,23 +210,43 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     )
 
 
-def _level_scores(milestone: Milestone, sign: float) -> _LevelScores:
-    """Return the scores of a pause or end of a trial, each multiplied by `sign` (+1 or -1).
+def _level_scores(milestone: Milestone, objective: Objective) -> _LevelScores:
+    """Return the scores of a pause or end of a trial, with the sign changed if it is minimised.
 
     Seeds without a score are left out, and the means of curves if not every such seed has one.
     """
-    scores = tuple(sign * score for score in milestone.scores if score is not None)
+    sign, score = objective.sign, milestone.score or 0.0
+    values = _scores_past_targets(milestone)
+    if any(milestone.is_early):
+        score = objective.aggregate.combine(values, objective.mode)
     flags = zip(milestone.is_early, milestone.scores, strict=True)
     curves = tuple(sign * mean for mean in milestone.curve_means if mean is not None)
-    is_complete = len(curves) == len(scores)
+    is_complete = len(curves) == len(values)
     return _LevelScores(
         milestone.level,
-        sign * (milestone.score or 0.0),
-        scores,
+        sign * score,
+        tuple(sign * value for value in values),
         curves if is_complete else (),
         milestone.curve_length,
         tuple(flag for flag, score in flags if score is not None),
     )
+
+
+def _scores_past_targets(milestone: Milestone) -> list[float]:
+    """Return the score of each seed that has one; of a test past a target, its late mean.
+
+    Beside seeds that ended at a target, the others show whether the settings keep what they have
+    learnt. The last result alone misses falls just before it; the mean over the last quarter of
+    training (`Replica.late_mean`) does not.
+    """
+    if not any(milestone.is_early):
+        return [score for score in milestone.scores if score is not None]
+    seeds = zip(milestone.scores, milestone.late_means, milestone.is_early, strict=True)
+    return [
+        score if mean is None or is_early is not False else mean
+        for score, mean, is_early in seeds
+        if score is not None
+    ]
 
 
 class Expectations(Summary):

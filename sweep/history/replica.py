@@ -24,6 +24,8 @@ from sweep.spec.stopping import COUNTERS
 
 #: Number of values of a curve from which the noise between neighbours is estimated.
 NEWEST = 8
+#: Share of a training whose results `Replica.late_mean` averages.
+LATE = 0.25
 
 
 @dataclass
@@ -287,6 +289,27 @@ class Replica:
         found = stats.total((n / whole) * value for n, value in enumerate(values, 1))
         return found if count and math.isfinite(found) else None
 
+    @property
+    def late_mean(self) -> float | None:
+        """Mean of the metric over the last quarter of training, in units of `time_attr`.
+
+        It covers at least as many values as the score does. It is None for scores other than the
+        last value or the mean of the last ones, without a value, if a value that counts is
+        infinite, or if the metric diverged.
+        """
+        if self.sums is not None:
+            return self.sums.late_mean
+        score = self.objective.score
+        if score.kind not in ("last", "mean_last") or self.has_diverged:
+            return None
+        known = [point for point in self.curve if is_known(point.value)]
+        late = sum(point.time > (1 - LATE) * self.time for point in known)
+        values = [point.value or 0.0 for point in known[-max(late, score.k) :]]
+        if not values or not all(map(math.isfinite, values)):
+            return None
+        found = stats.mean(values)
+        return found if math.isfinite(found) else None
+
     def mean_until(self, level: float) -> float | None:
         """Return the mean of the metric up to `level`, a value of `time_attr`.
 
@@ -382,6 +405,7 @@ class Replica:
             {key: last[key] for key in COUNTERS if key in last},
             after.noise,
             after.curve_mean,
+            after.late_mean,
         )
 
     def reset_values(self) -> None:

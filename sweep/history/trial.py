@@ -52,6 +52,9 @@ class Milestone:
     is_early: tuple[bool | None, ...] = ()
     """For each of these replicas, True if it was there from the start and completed before the top
     rung, as at a target; False if it was added later and trained to the top; else None."""
+    late_means: tuple[float | None, ...] = ()
+    """Mean of the metric over the last quarter of each of these replicas' training
+    (`Replica.late_mean`); None if unknown."""
 
 
 @dataclass
@@ -213,9 +216,9 @@ class Trial:
         means = tuple(replica.curve_mean for replica in self.compared_replicas)
         length = min(replica.time for replica in self.compared_replicas)
         early = tuple(replica.is_early for replica in self.compared_replicas)
-        return Milestone(
-            k, self.status, score, others, violations, self.level, scores, means, length, early
-        )
+        late = tuple(replica.late_mean for replica in self.compared_replicas)
+        at_level = (self.level, scores, means, length, early, late)
+        return Milestone(k, self.status, score, others, violations, *at_level)
 
     @property
     def known_until(self) -> float:

@@ -1,4 +1,4 @@
-"""How often a score falls after a target: the table of docs/seeds.md."""
+"""How often a score falls after a target: the tables of docs/seeds.md."""
 
 import numpy as np
 import pytest
@@ -22,3 +22,11 @@ def test_the_table_of_the_page_is_measured_from_the_shipped_curves() -> None:
     rows = [targets.measure(game, targets.TARGET, count) for count in targets.COUNTS]
     assert "\n".join(targets.text(rows)) in targets.PAGE.read_text("utf-8")
     assert [row.score for row in rows] == sorted(row.score for row in rows)
+
+
+def test_the_table_of_choices_is_measured_from_the_shipped_curves() -> None:
+    (game,) = tables.load(targets.TABLE)
+    stream = np.random.default_rng(0)
+    rows = [targets.choose(game, targets.TARGET, seeds, stream) for seeds in targets.FURTHER]
+    assert "\n".join(targets.late_text(rows)) in targets.PAGE.read_text("utf-8")
+    assert all(row.late > row.last for row in rows)

@@ -104,6 +104,37 @@ def test_a_trial_that_ended_at_a_target_is_expected_to_score_as_tested_ones_do(m
         assert 0.9 < abs(expected.value) < 2.0
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("aggregate", ["mean", "median"])
+def test_settings_that_fall_between_results_are_not_the_best(mode: Mode, aggregate: str) -> None:
+    """All trials meet a target of 5; settings with an even number fall, and end at 5 again."""
+    sign = 1.0 if mode == "max" else -1.0
+
+    def curve(at: CurvePoint) -> dict[str, float]:
+        falls = at.trial % 2 == 0 and at.iteration in (7, 8)
+        later = 1.0 if falls else 5.0 if at.trial % 2 == 0 else 4.8
+        return {"score": sign * (5.0 if at.iteration == 2 else later), "timesteps_this_iter": 1}
+
+    spec = {
+        "trials": 60,
+        "space": {"x": {"uniform": [0, 1]}},
+        "mode": mode,
+        "aggregate": aggregate,
+        "stop": {"training_iteration": 9, "score": {">=" if mode == "max" else "<=": sign * 5.0}},
+        "scheduler": "asha",
+        "seeds": "auto",
+    }
+    past = simulate(spec, curve, slots=4).history
+    tested = [trial for trial in past.trials if len(trial.replicas) > 1]
+    assert {trial.number % 2 for trial in tested} == {0, 1}
+    assert past.best is not None
+    assert past.best.number % 2 == 1
+    falling = next(trial for trial in tested if trial.number % 2 == 0)
+    expected = past.expected(falling)
+    assert expected is not None
+    assert abs(expected.value) < 4
+
+
 def test_seeds_that_are_there_from_the_start_show_no_fall() -> None:
     """Of three seeds, those that miss a target are no later stages of those that meet it."""
 

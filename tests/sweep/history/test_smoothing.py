@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -162,6 +163,33 @@ def test_the_mean_of_a_curve_counts_later_results_more(
     replica = Replica(0, 0, objective())
     replica.curve = [Point(n, float(n), value) for n, value in enumerate(values, 1)]
     assert replica.curve_mean == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("values", "score", "expected"),
+    [
+        ([3.0], "last", 3.0),
+        ([9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 2.0, 4.0], "last", 3.0),
+        ([9.0, 9.0, 9.0, 9.0, 9.0, 9.0, None, 4.0], "last", 4.0),
+        ([9.0, 9.0, 9.0, 9.0, 7.0, 3.0, None, None], "last", 3.0),
+        ([9.0, 9.0, 9.0, 6.0, 2.0, 1.0, 3.0, 3.0], {"mean_last": 5}, 3.0),
+        ([math.inf, 2.0, 2.0, 3.0], "last", 3.0),
+        ([1.0, 2.0, 2.0, math.inf], "last", None),
+        ([1.0, 2.0], "best", None),
+        ([1.0, 2.0], "area", None),
+        ([], "last", None),
+        ([1.0, 2.0, math.nan, math.nan, math.nan], "last", None),
+    ],
+)
+def test_the_late_mean_is_that_of_the_last_quarter(
+    values: Sequence[float | None], score: object, expected: float | None
+) -> None:
+    replica = Replica(0, 0, replace(objective(), score=Score.read(score)))
+    replica.curve = [Point(n, float(n), value) for n, value in enumerate(values, 1)]
+    assert replica.late_mean == (None if expected is None else pytest.approx(expected))
+    if values:
+        replica.sums, late = replica.sums_after(len(values), []), replica.late_mean
+        assert replica.late_mean == late
 
 
 def test_sums_without_curves_give_the_same_expectations() -> None:
