@@ -16,6 +16,7 @@ from trainables.algorithms.ppo import PPO
 from trainables.errors import CallbackError
 from trainables.rollout.media import files as media
 from trainables.rollout.media.files import checked, latest, write
+from trainables.rollout.media.video import VideoFile
 from trainables.trainable import TrialContext
 
 SHORT: dict[str, Any] = {**PLAIN, "env": "tests.support.environments:Counting"}
@@ -69,6 +70,16 @@ def test_a_video_is_written_where_it_can_be(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["000003-run.mp4"]
 
 
+def test_a_video_names_the_file_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("av")
+    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)  # as if the folder were gone
+    video = VideoFile(tmp_path / "gone" / "run.mp4", 30)
+    with pytest.raises(FileNotFoundError, match=r"gone/.*run\.mp4"):
+        video.add(np.zeros((4, 4, 3), np.uint8))
+
+
 def test_a_video_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(media, "is_installed", lambda: False)
     with pytest.raises(CallbackError, match=r"pip install 'sweep-rl\[video\]'"):
@@ -95,7 +106,7 @@ WRONG: dict[str, tuple[Callable[[], dict[Any, Any]], str]] = {
     "no pixel": (lambda: {"x": PICTURE[:0]}, "neither a picture"),
     "no picture": (lambda: {"x": PICTURE[None][:0]}, "neither a picture"),
     "columns": (lambda: {"x": {"a": [1], "b": []}}, "all of one length"),
-    "one cell": (lambda: {"x": {"a": 1}}, r"media\['x'\]: a table's columns are lists"),
+    "one cell": (lambda: {"x": {"a": 1}}, r"media\['x'\]: the columns of a table must be lists"),
     "cells": (lambda: {"x": {"a": [object()]}}, "neither a number nor text"),
     "many": (lambda: {f"x{i}": PICTURE for i in range(9)}, "at most 8"),
     "large": (lambda: {"x": np.zeros((2**12, 2**11, 3), np.uint8)}, "at most 16777216"),

@@ -86,7 +86,7 @@ def _table(place: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
     try:
         columns = {str(name): list(cells) for name, cells in table.items()}
     except TypeError:
-        raise CallbackError(f"{place}: a table's columns are lists of cells") from None
+        raise CallbackError(f"{place}: the columns of a table must be lists of cells") from None
     if len({len(cells) for cells in columns.values()}) != 1:
         raise CallbackError(f"{place}: a table needs columns, all of one length")
     plain = {name: [_cell(place, one) for one in cells] for name, cells in columns.items()}

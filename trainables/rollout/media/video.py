@@ -52,8 +52,8 @@ class VideoFile:
             self._open(frame.shape)
         if frame.shape != self._shape:
             raise ValueError(
-                f"a picture of shape {frame.shape} in a video whose first one has {self._shape}; "
-                "all pictures of an episode must be of one size"
+                f"a picture has the shape {frame.shape}, but the first one of the video has "
+                f"{self._shape}; all pictures of an episode must have the same shape"
             )
         image = av.VideoFrame.from_ndarray(_with_even_sides(frame), format="rgb24")
         self._container.mux(self._stream.encode(image))
@@ -85,6 +85,7 @@ class VideoFile:
 
         self._shape = shape
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._part.touch()  # PyAV's error would not name the file
         self._container = av.open(str(self._part), "w", format="mp4")
         self._stream = self._container.add_stream(CODEC, rate=self._fps, options=OPTIONS)
         self._stream.height, self._stream.width = (side + side % 2 for side in shape[:2])
