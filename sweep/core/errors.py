@@ -164,14 +164,14 @@ class UnknownName(UsageError):
         self.hint = hint
         self.suggestion = _suggestion(kind, name, self.known)
         """Text ``; did you mean 'x'?`` with the most similar known name; empty if none is close."""
-        names = ", ".join(self.known) or "none"
         noun, _, owner = kind.partition(" in ")
         self.problem = f"unknown {kind} {shorten(name)}"
         """Description of the mistake; of a name in a module, that the module lacks it."""
         if owner:
             self.problem = f"{owner} has no {noun} {shorten(name)}"
-        text = f"{self.problem}; known: {names}{self.suggestion}"
-        super().__init__(f"{text}; {hint}" if hint else text)
+        expected = f"expected one of {', '.join(self.known)}"
+        parts = [self.problem, expected if self.known else f"no {noun} is known", hint]
+        super().__init__("; ".join(filter(None, parts)) + self.suggestion)
 
 
 class NotLoaded(UsageError):
@@ -379,6 +379,7 @@ class DamagedLedger(LedgerError):
     exit_code = 4
 
     def __init__(self, path: object, problem: str) -> None:
+        self.problem = problem
         super().__init__(
             f"{path} is damaged or is not a ledger: {problem}; `sweep verify` lists all damage"
         )

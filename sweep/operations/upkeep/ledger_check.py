@@ -247,7 +247,7 @@ def _check_content(database: Connection) -> Iterator[Damage]:
     yield from _check_results(database, replayed)
     for tracker, k in database.execute("SELECT tracker, k FROM published"):
         if not isinstance(k, int) or not 0 <= k <= replayed.last:
-            problem = f"is recorded as having event {short_repr(k)} of {replayed.last}"
+            problem = f"is recorded as having received event {short_repr(k)} of {replayed.last}"
             yield Damage(tracker, "published", problem, Remedy.SEND)
 
 

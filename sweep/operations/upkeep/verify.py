@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweep.core import pickled
-from sweep.core.errors import StorageError, first_line
+from sweep.core.errors import DamagedLedger, StorageError, first_line
 from sweep.driver.tracking import sync
 from sweep.history.events import Closed, MetricChanged, Reported, Saved
 from sweep.history.history import History
@@ -42,6 +42,10 @@ class Verification:
     or has old tables."""
 
 
+#: Part of a ledger whose damage ends the check → the ledger in words.
+_ENDING = {"ledger": "a damaged ledger", "schema": "a ledger of old tables"}
+
+
 def verify(folder: Folder) -> Verification:
     """Compare a sweep's ledger, checkpoints, files and copies; nothing is written.
 
@@ -58,11 +62,17 @@ def inspect_sweep(folder: Folder, driven: bool) -> Verification:
     damages of checkpoints that the driver has dropped meanwhile.
     """
     damages = ledger_check.check(folder.ledger)
-    for part, what in (("ledger", "a damaged ledger"), ("schema", "a ledger of old tables")):
-        if any(damage.part == part for damage in damages):
-            return Verification(tuple(damages), (f"nothing else can be compared with {what}",), 0)
-    history, wrong = _check_sums(folder)
+    history: History | None = None
+    wrong: list[Damage] = []
+    if not any(damage.part in _ENDING for damage in damages):
+        try:
+            history, wrong = _check_sums(folder)
+        except DamagedLedger as error:
+            wrong = [Damage("ledger", folder.ledger.name, error.problem)]
     damages += wrong
+    if history is None:
+        what = next(_ENDING[damage.part] for damage in damages if damage.part in _ENDING)
+        return Verification(tuple(damages), (f"nothing else can be compared with {what}",), 0)
     stored = store.of_sweep(folder)
     lost = [*_check_trainable(folder), *_check_checkpoints(stored, history)]
     if driven:

@@ -185,6 +185,7 @@ def test_statuses_that_differ_are_folded_from_the_events_again(folder: Folder) -
         ("UPDATE events SET epoch = 0 WHERE k = 5", "belongs to term 0"),
         ("UPDATE events SET body = '{' WHERE k = 5", "cannot be read"),
         ("UPDATE events SET kind = 'odd' WHERE k = 5", "cannot be read"),
+        ("UPDATE sweep SET spec = '[]'", "its spec is not a mapping"),
         (
             "UPDATE events SET trial = 77, body = replace(body, '\"trial\":0', '\"trial\":77')"
             " WHERE kind = 'slice' AND trial = 0",
