@@ -82,7 +82,7 @@ class _GroupedCommands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command in `args`; an error names ours if the name is another program's."""
         if args[0] in _OTHER_NAMES:
-            ctx.fail(f"No such command '{args[0]}'; here it is `sweep {_OTHER_NAMES[args[0]]}`")
+            ctx.fail(f"No such command '{args[0]}'; use `sweep {_OTHER_NAMES[args[0]]}`")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -45,7 +45,8 @@ def final_evaluation_remarks(data: Data) -> Iterator[str]:
     elif not data["is_random"]:
         yield "no trial drew a random number or read its seed, so scores contain no luck"
     elif len(several) == 1 and data["scored"] > 1:
-        yield f"it has one seed; {_command(data)} --test-seeds 10 retrains it with new seeds"
+        again = f"{_command(data)} --test-seeds 10"
+        yield f"the best trial has one seed; {again} retrains it with new seeds"
 
 
 def _pick_lines(data: Data) -> Iterator[str]:

@@ -264,7 +264,8 @@ class RequestHandler:
         if changes:
             events += reopening_moves(self.history)
         if jobs is not None:
-            self._check_term(request)
+            advice = "its slots cannot be changed; give --jobs to `sweep resume` instead"
+            self._check_term(request, advice)
             jobs, said = self.allowed_slots(jobs)
             changes.append(said)
         events.append(LimitsChanged(trials, budget, max_disk, jobs))
@@ -305,13 +306,15 @@ class RequestHandler:
             )
         return trial
 
-    def _check_term(self, request: Request) -> None:
-        """Raise UsageError if a request was meant for a driver that has ended, or none runs."""
+    def _check_term(
+        self, request: Request, advice: str = "only single trials can be changed; name a trial"
+    ) -> None:
+        """Raise UsageError if a request was meant for a driver that has ended, or none runs.
+
+        `advice` says what is possible without a driver, and what to do.
+        """
         if request.term != self.history.term or not self.driven:
-            raise UsageError(
-                f"{request.verb}: no driver is running, so only single trials can be "
-                "changed; name a trial"
-            )
+            raise UsageError(f"{request.verb}: no driver is running, so {advice}")
 
 
 def pending_limit_changes(

@@ -472,7 +472,7 @@ def find(root: Path, name: str) -> Folder:
     names = list_sweeps(root)
     if name not in names:
         hint = (
-            f"these are the sweeps in {root}; start one with `sweep run`, or give another root "
+            f"sweeps were looked for in {root}; start one with `sweep run`, or give another root "
             "folder with --root"
         )
         raise UnknownName("sweep", name, names, hint)

@@ -378,7 +378,7 @@ def find(space: str) -> Path:
     if _is_file(Path(space)):
         if (path := Path(space)).suffix in _PYTHON:
             raise UsageError(
-                f"{shorten(space)}: is not a YAML file; `sweep init` writes one whose trainable: "
+                f"{shorten(space)} is not a YAML file; `sweep init` writes one whose trainable: "
                 f"names a function as {path.stem}:NAME; from Python, sweep.run(NAME, ...) "
                 f"needs no file"
             )
@@ -389,8 +389,8 @@ def find(space: str) -> Path:
     path = Path(space)
     if space and _is_folder(path):
         siblings = sorted(str(other) for other in path.iterdir() if other.suffix in _SUFFIXES)
-        found = f"; in it there is {', '.join(siblings[:3])}" if siblings else ""
-        raise UsageError(f"{shorten(space)}: is a folder; name a YAML file{found}")
+        found = f", such as {' or '.join(siblings[:3])}" if siblings else ""
+        raise UsageError(f"{shorten(space)} is a folder; name a YAML file{found}")
     if len(path.parts) < 2 and path.suffix not in _SUFFIXES:
         raise UnknownName("search space", space, list(files), "a path to a YAML file works too")
     try:

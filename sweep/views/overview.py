@@ -481,7 +481,7 @@ def find_trial(history: History, name: str, number: int) -> Trial:
         raise BadConfig("trial", number, "the number of a trial") from None
     if not 0 <= number < len(history.trials):
         has = f"trials 0 to {len(history.trials) - 1}" if history.trials else "no trials yet"
-        raise UsageError(f"trial: {number} does not exist; {name} has {has}")
+        raise UsageError(f"trial {number} does not exist; {name} has {has}")
     return history.trials[number]
 
 

@@ -373,7 +373,7 @@ def test_a_mistake_about_a_sweep_that_is_there_names_the_argument(asha: "sweep.S
 def test_a_missing_argument_is_said_with_its_meaning(root: Path) -> None:
     with pytest.raises(
         BadConfig,
-        match=r"^metric: is missing; expected name of the result by which trials are compared",
+        match=r"^metric: is missing; add this key: name of the result by which trials are compared",
     ):
         sweep.run(local(), root=root, space={"lr": 0.1}, mode="min", trials=2)
     with pytest.raises(BadConfig, match=r"^trainable: None is not allowed; expected a function"):
@@ -386,7 +386,7 @@ def test_the_arguments_are_the_keys_of_a_spec() -> None:
 
 def test_a_sweep_that_is_not_there_is_said_with_those_that_are(root: Path) -> None:
     sweep.run(local(), root=root, **HERE, **QUICK)
-    with pytest.raises(UnknownName, match=r"unknown sweep 'dmo'; known: demo"):
+    with pytest.raises(UnknownName, match=r"unknown sweep 'dmo'; expected one of demo"):
         sweep.load("dmo", root=root)
 
 

@@ -53,7 +53,7 @@ def import_module(path: str) -> ModuleType:
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
-            raise NotImportable(f"no module '{shown}'", absent=True) from error
+            raise NotImportable(f"there is no module '{shown}'", absent=True) from error
         needs = f"the module '{printable(str(error.name))}', which is not installed"
         needs += _REPLACEMENTS.get(str(error.name).partition(".")[0], "")
         raise NotImportable(f"'{shown}' imports {needs}") from error

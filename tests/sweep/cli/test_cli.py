@@ -243,9 +243,9 @@ def test_failed_trials_make_exit_code_1_and_show_their_traceback(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("run fitting.py", "'fitting.py': is not a YAML file; `sweep init` writes one whose"),
+        ("run fitting.py", "'fitting.py' is not a YAML file; `sweep init` writes one whose"),
         ("run book.ipynb", "names a function as book:NAME; from Python, sweep.run(NAME"),
-        ("run specs", "'specs': is a folder; name a YAML file; in it there is specs/a.yaml"),
+        ("run specs", "'specs' is a folder; name a YAML file, such as specs/a.yaml"),
         ("run spec.yaml -j two", "'two' is not a whole number"),
         ("run spec.yaml --timeout long", "'long' is not a number"),
         ("run spec.yaml --name my=exp", "beginning with a letter or digit, such as my-exp"),
@@ -253,7 +253,7 @@ def test_failed_trials_make_exit_code_1_and_show_their_traceback(
         ("run spec.yaml --set trainable=./a/b.py:f", "package.module:Class, such as a.b:f"),
         ("run spec.yaml --set trainable=b.py:f", "a module is named without .py, as b:f"),
         ("run spec.yaml --set trainable=mine", "or name your own as package.module:Name"),
-        ("logs demo", "here it is `sweep show NAME TRIAL --log`"),
+        ("logs demo", "use `sweep show NAME TRIAL --log`"),
         ("show demo worst", "TRIAL: 'worst' is not allowed; expected best, or the number of"),
     ],
 )
@@ -735,7 +735,7 @@ def test_what_click_finds_is_followed_by_where_help_is(here: Here, spec: Path) -
         (["explain", "demo"], "Missing argument 'TRIAL'; see sweep explain --help"),
         (["export-schedule", "demo", "0", "1"], "see sweep export-schedule --help"),
         (["shw"], "Did you mean 'show'? See sweep --help"),
-        (["watch", "demo"], "No such command 'watch'; here it is `sweep status --watch`; see"),
+        (["watch", "demo"], "No such command 'watch'; use `sweep status --watch`; see"),
         (["report", "demo", "--out", "no/x.html"], "there is no folder 'no'; create it first; see"),
     ):
         code, _, err = here(*command)

@@ -102,10 +102,10 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
     ("words", "message"),
     [
         (["stop", "demo"], "stop: no driver is running"),
-        (["stop", "demo", "9"], "trial: 9 does not exist; the sweep has trials 0 to 0"),
+        (["stop", "demo", "9"], "trial 9 does not exist; the sweep has trials 0 to 0"),
         (["pause", "demo", "0"], "trial 0 has ended (COMPLETED)"),
         (["set", "demo"], "there is nothing to change; give at least one of --trials, --jobs"),
-        (["set", "demo", "--jobs", "2"], "set: no driver is running"),
+        (["set", "demo", "--jobs", "2"], "give --jobs to `sweep resume` instead"),
         (["clone", "demo", "0", "--set", "lr"], "key=value"),
         (["suggest", "demo", "lr"], "expected key=value; for example sweep suggest NAME lr=0.001"),
         (["suggest", "demo", "lr=0.1", "lr=0.2"], "lr is given twice"),
@@ -121,7 +121,7 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
         (["clone", "demo", "0", "--wait", "inf"], "'--wait': cannot wait inf seconds"),
         (["stop", "demo", "--wait", "-1"], "'--wait': -1.0 is not in the range x>=0"),
         (["sync", "demo", "--wait", "nan"], "'--wait': cannot wait nan seconds"),
-        (["unpause", "nobody"], "unknown sweep 'nobody'; known: demo"),
+        (["unpause", "nobody"], "unknown sweep 'nobody'; expected one of demo"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_code_2(

@@ -68,7 +68,7 @@ def test_the_best_trial_is_shown_with_the_scores_of_its_seeds(here: Here) -> Non
     _, out, _ = here("best", "demo")
     data = here.json("best", "demo")
     assert "# mean of 3 seeds: " in out
-    assert "it has one seed" not in out
+    assert "the best trial has one seed" not in out
     assert (len(data["scores"]), data["aggregate"], data["final_evaluation"]) == (3, "mean", None)
 
 

@@ -79,4 +79,4 @@ def test_a_folder_in_the_place_of_a_new_space_is_called_one(here: Here, tmp_path
     here("run", write_spec(tmp_path, **SHORT, space=SPACE), "--pool", "inline")
     code, _, err = here("resume", "demo", "--pool", "inline", "--space", tmp_path)
     assert (code, err.startswith(f"sweep: {tmp_path}: ")) == (2, True)
-    assert err.endswith(": is a folder; name a YAML file\n")
+    assert err.endswith(" is a folder; name a YAML file\n")

@@ -280,7 +280,7 @@ def test_a_request_that_cannot_be_granted_changes_nothing_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wishes: list[tuple[Verb, dict[str, Any], str]] = [
-        (Verb.STOP, {"trials_named": [1, 7]}, "trial: 7 does not exist"),
+        (Verb.STOP, {"trials_named": [1, 7]}, "trial 7 does not exist"),
         (Verb.UNPAUSE, {"trials_named": [1]}, "trial 1 is not paused"),
         (Verb.UNPAUSE, {}, "the sweep as a whole is not paused"),
         (Verb.SET, {"trials": 1}, "is less than the 2 trials that exist already"),
@@ -292,7 +292,7 @@ def test_a_request_that_cannot_be_granted_changes_nothing_and_says_why(
         (
             Verb.CLONE,
             {"trials_named": [0], "settings": {"Ir": 0.1}, "from_checkpoint": False},
-            "unknown searched setting 'Ir'; known: lr",
+            "unknown searched setting 'Ir'; expected one of lr",
         ),
     ]
     folder = sweeps.thin(tmp_path)

@@ -152,7 +152,7 @@ def test_the_schedule_names_the_ancestors_and_when_they_began(
     [
         ("foo", "--trial: 'foo' is not allowed; expected best, or the number of a trial"),
         ("-1", "--trial: '-1' is not allowed; expected best, or the number of a trial"),
-        ("99", "trial: 99 does not exist"),
+        ("99", "trial 99 does not exist"),
     ],
 )
 def test_a_lineage_of_no_trial_is_refused(

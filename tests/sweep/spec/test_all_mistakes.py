@@ -164,7 +164,9 @@ def test_a_stop_on_what_is_compared_is_on_the_side_that_is_better(
 def test_a_misspelt_module_has_its_line_and_the_nearest_module(tmp_path: Path) -> None:
     (tmp_path / "my_trainer.py").touch()
     text = MANY.replace("tests.support.quadratic:Quadratik", "my_trianer:Thing")
-    said = r"many\.yaml:3: trainable: no module 'my_trianer' .*; did you mean 'my_trainer'\?"
+    said = (
+        r"many\.yaml:3: trainable: there is no module 'my_trianer' .*; did you mean 'my_trainer'\?"
+    )
     with pytest.raises(Mistakes, match=said):
         prepare.prepare_text(text, "many.yaml", (str(tmp_path),))
 
@@ -179,6 +181,6 @@ def test_a_key_of_the_spec_that_is_indented_below_space_is_recognized() -> None:
 def test_a_setting_that_is_missing_is_described() -> None:
     text = "{trials: 1, trainable: ppo, metric: m, mode: max, space: {lr: 0.1}, config: {gamma: 1}}"
     with pytest.raises(
-        BadConfig, match=r"config\.env: is missing; expected registered id, package"
+        BadConfig, match=r"config\.env: is missing; add this key: registered id, package"
     ):
         prepare.prepare_text(text, "one.yaml", ())

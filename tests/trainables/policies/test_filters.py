@@ -266,7 +266,7 @@ def test_F1_a_filter_of_ones_own_is_made_with_the_shape() -> None:
         ("MeanStd", "'NoFilter', 'MeanStdFilter', 'ConcurrentMeanStdFilter'"),
         (3, "'NoFilter', 'MeanStdFilter', 'ConcurrentMeanStdFilter'"),
         (f"{__name__}:Halvd", "did you mean 'Halved'"),
-        ("no.such.module:Filter", "cannot be loaded: no module"),
+        ("no.such.module:Filter", "cannot be loaded: there is no module"),
         (f"{__name__}:shapeless", "which is not a filter"),
     ],
 )

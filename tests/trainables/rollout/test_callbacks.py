@@ -230,7 +230,7 @@ def test_K1_what_a_callback_wrote_wrongly_is_named(
 @pytest.mark.parametrize(
     ("callbacks", "words"),
     [
-        ("no_such_module:Name", "callbacks: .* cannot be loaded: no module"),
+        ("no_such_module:Name", "callbacks: .* cannot be loaded: there is no module"),
         (f"{HERE}:Diry", "did you mean 'Diary'"),
         (f"{HERE}:makes_no_callbacks", "returned an int"),
         ({"on_episode_ended": f"{HERE}:raises"}, "did you mean 'on_episode_end'"),
