@@ -36,7 +36,7 @@ COUNTERS = ("training_iteration", "timesteps_total", "episodes_total", "time_tot
 #: Key of the number of consecutive results that must meet a criterion.
 CONSECUTIVE = "consecutive"
 #: Rule for a value of ``stop``, for messages.
-_ALLOWED = 'a valid number, {"<=": number} or {">=": number}, with consecutive: N in them or not'
+_ALLOWED = 'a number, {"<=": number} or {">=": number}, with consecutive: N in them or not'
 
 
 class Plateau(Settings):

@@ -114,7 +114,8 @@ def _refusal(mistake: Mistake, source: Source) -> BadConfig:
     if mistake.kind == "unknown key":
         return _unknown_key(path, mistake.allowed_keys, source)
     if mistake.kind == "missing key":
-        return source.refuse(path, None, _meaning(mistake.model, path), problem="is missing")
+        hint = f"add this key: {_meaning(mistake.model, path)}"
+        return source.refuse(path, None, hint=hint, problem="is missing")
     return source.refuse(
         path, mistake.value, mistake.allowed, mistake.hint, problem=mistake.problem
     )

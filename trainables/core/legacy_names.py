@@ -328,4 +328,4 @@ def unknown_key_advice(place: str, keys: list[str]) -> str:
     if any(place in table for table in TABLES):
         return "this algorithm has no such setting; remove the key"
     near = nearest(place.rpartition(".")[2], keys).removeprefix("; ")
-    return near or ("it knows " + ", ".join(keys) if keys else "")
+    return near or (f"expected one of {', '.join(keys)}" if keys else "")

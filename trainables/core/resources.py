@@ -67,7 +67,7 @@ def _check_variables(variables: Variables) -> Variables:
     for name, value in variables.items():
         if not name or "=" in name or "\0" in f"{name}{value}":
             problem = f"{shorten(name)}: {shorten(value)} cannot be an environment variable"
-            allowed = "a name that is not empty, without =, and no NUL in name or value"
+            allowed = "a name that is not empty and has no =, and no NUL in name or value"
             raise WrongKey((), variables, allowed, problem=problem)
     return variables
 

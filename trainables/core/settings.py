@@ -245,7 +245,7 @@ def _plain(value: Any) -> Any:
 
 
 def _meaning(mistake: "Mistake") -> str:
-    """Return the first clause of the description of a missing key, as allowed values."""
+    """Return the first clause of the description of a missing key, for a hint."""
     model, key = mistake.model, str(mistake.path[-1])
     field = model.model_fields.get(key) if model is not None else None
     words = re.split("[;.] ", (field and field.description) or "a value", maxsplit=1)[0]
@@ -260,7 +260,8 @@ def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
         hint = legacy_names.unknown_key_advice(place, sorted(mistake.allowed_keys))
         return ConfigError(place, mistake.value, hint=hint, problem="is not a known key")
     if mistake.kind == "missing key":
-        return ConfigError(place, None, _meaning(mistake), problem="is missing")
+        hint = f"add this key: {_meaning(mistake)}"
+        return ConfigError(place, None, hint=hint, problem="is missing")
     hint = legacy_names.refused_value_advice(place, mistake.value) or mistake.hint
     return ConfigError(place, mistake.value, mistake.allowed, hint, mistake.problem)
 
@@ -409,6 +410,17 @@ def _is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
+#: Pydantic's name of a type → its values in messages.
+_TYPES = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "text",
+    "tuple": "a list",
+    "list": "a list",
+}
+
+
 def _allowed(detail: ErrorDetails) -> str:
     """Return a description of the accepted values, made from the message of pydantic's error."""
     if detail["type"] == "value_error":
@@ -416,6 +428,7 @@ def _allowed(detail: ErrorDetails) -> str:
     if detail["type"] in ("model_type", "dict_type"):
         return "a mapping, key: value"
     text = re.sub(r"^(Input|Value|String|List|Tuple) should (be|have) ", "", detail["msg"])
+    text = re.sub(r"^a valid (\w+)", lambda found: _TYPES.get(found[1], found[0]), text)
     return f"a value {text}" if text.startswith(("greater", "less")) else text
 
 

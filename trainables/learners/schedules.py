@@ -18,7 +18,7 @@ Points: TypeAlias = tuple[tuple[int, float], ...]
 
 
 #: Description of allowed schedules, for error messages.
-SHAPES = "'constant' or 'linear', or points [[environment steps, value], …] of rising steps"
+SHAPES = "'constant' or 'linear', or points [[environment steps, value], …] with rising steps"
 
 
 def _is_size(value: object) -> bool:

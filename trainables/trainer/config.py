@@ -153,7 +153,7 @@ def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
         return mapping.items()
     is_path = isinstance(mapping, str) and ":" in mapping
     if not (mapping is None or is_path or callable(mapping)):
-        allowed = "package.module:function, a callable, or a dict, agent: policy"
+        allowed = "package.module:function, a callable, or a dict from agents to policies"
         raise WrongKey(("policy_mapping_fn",), mapping, allowed)
     return ()
 
@@ -178,15 +178,19 @@ def _validate_policies(policies: Any) -> Mapping[str, Any]:
     if isinstance(policies, list | tuple) and all(isinstance(name, str) for name in policies):
         policies = dict.fromkeys(policies)
     if not (policies is None or isinstance(policies, Mapping)):
-        raise WrongKey(("policies",), policies, "a dict, name: {its own settings} or null")
+        raise WrongKey(
+            ("policies",),
+            policies,
+            "a dict from the names of policies to their own settings, or null for none",
+        )
     for name, given in (policies or {}).items():
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
-            problem = f"{shorten(name)} cannot be the name of a policy, because files are named so"
+            problem = f"{shorten(name)} cannot be the name of a policy, because files have its name"
             raise WrongKey(("policies",), name, "letters, digits, _, - and .", problem=problem)
         classic = isinstance(given, list | tuple) and len(given) == 4 and _is_settings(given[3])
         if not (_is_settings(given) or classic):
             allowed = (
-                "a dict of its own settings, null, or the classic [null, observation space, action "
+                "a dict of its own settings, null, or RLlib's [null, observation space, action "
                 "space, settings]"
             )
             raise WrongKey(("policies", name), given, allowed)
@@ -211,7 +215,9 @@ def _check_source(name: str, entry: Mapping[str, Any]) -> None:
     named = source if isinstance(source, Mapping) else {"path": source, "policy": ""}
     texts = all(isinstance(one, str) for one in named.values())
     if source is not None and not (named.keys() == {"path", "policy"} and texts):
-        allowed = "a path, or {path: of a checkpoint, policy: a name in it}"
+        allowed = (
+            "a path, or {path: PATH, policy: NAME}, a checkpoint and the name of a policy in it"
+        )
         raise WrongKey(("policies", name, "restore"), source, allowed)
 
 

@@ -41,13 +41,13 @@ def check_space(old: Space, new: Space) -> None:
             hint = nearest(name, renamed) or (
                 "restore it, or start a new sweep with `searcher.prior`"
             )
-            problem = f"the parameter {name} is missing, but earlier trials have a value of it"
+            problem = f"the parameter {name} is missing, but earlier trials have values for it"
             raise new.source.refuse((), name, hint=hint, problem=problem)
         _check_parameter(parameter, new.parameters[name], new)
     for name, parameter in new.parameters.items():
         if name not in old.parameters:
             hint = "remove it, or start a new sweep with `searcher.prior`"
-            problem = f"{name} is a new parameter, of which earlier trials have no value"
+            problem = f"{name} is a new parameter, for which earlier trials have no value"
             raise new.source.refuse(parameter.path, name, hint=hint, problem=problem)
 
 

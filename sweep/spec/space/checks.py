@@ -181,8 +181,8 @@ def check_against(
         refusal = Source(source.file, source.marks).refuse(
             ("config", *path),
             value,
-            hint=f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
-            problem=f"space sets {name} too, at {source.locate(parameter.path)}",
+            hint=f"remove one of the two; to fix a searched setting, use --set space.{name}=VALUE",
+            problem=f"{name} is set in space too, at {source.locate(parameter.path)}",
         )
         gathering.add(refusal)
     gathering.check()

@@ -132,7 +132,7 @@ class Points:
                         f"more than {MOST_STATES} combinations",
                         hint="let conditions depend on parameters with fewer values",
                         problem=f"the space's conditions have more than {MOST_STATES} "
-                        "combinations, too many for this searcher, which tries all",
+                        "combinations, too many for this searcher, which tries all of them",
                     )
             layers.append(list(following.values()))
         return layers

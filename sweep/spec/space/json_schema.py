@@ -30,7 +30,7 @@ _MEANINGS = {
     "grid": "trials take these values in turn",
     "value": "an expression in quotes, computed from other parameters; or a fixed value",
     "step": "the distance of neighbours on a grid",
-    "bounds": "[low, high], both included; null for none",
+    "bounds": "[low, high], both included; null for no bound",
     "weights": "relative frequency with which each value is drawn",
     "probabilities": "how often each value is drawn; they sum to 1",
     "when": "the condition under which the parameter is active",

@@ -138,6 +138,10 @@ def _make_reading(name: str, raw: Mapping[str, Any], source: Source) -> Reading:
     return Reading(name, kinds[0], raw, source)
 
 
+#: Advice on a mapping that may be a setting itself.
+_OF_FIXED = "if this mapping is not searched, move it to config"
+
+
 def _kind_error(name: str, raw: Mapping[str, Any], kinds: list[str], source: Source) -> Exception:
     """Return the error that the mapping of a parameter has none, or several, of the kinds' words.
 
@@ -149,13 +153,13 @@ def _kind_error(name: str, raw: Mapping[str, Any], kinds: list[str], source: Sou
         return source.refuse((), together, allowed, problem=f"{together} cannot be used together")
     strange = next((word for word in raw if word != "when"), None)
     if strange is None:
-        hint, problem = "a fixed mapping belongs in config", "the kind of the parameter is missing"
-        return source.refuse((), dict(raw), allowed, hint, problem)
+        problem = "the kind of the parameter is missing"
+        return source.refuse((), dict(raw), allowed, _OF_FIXED, problem)
     known = (aliases.WORDS[word] for word in raw if word in aliases.WORDS)
     if name in _SECTIONS:
         hint = f"to set the spec's key {name}, do not indent it below space"
         return source.refuse((), dict(raw), allowed, hint, "the kind of the parameter is missing")
-    hint = next(known, "") or nearest(strange, _READERS) or "a fixed mapping belongs in config"
+    hint = next(known, "") or nearest(strange, _READERS) or _OF_FIXED
     problem = f"{shorten(strange)} is not a kind of parameter"
     return source.refuse((strange,), strange, allowed, hint, problem)
 
@@ -308,7 +312,7 @@ def _check_fine(reading: Reading, step: Any, farthest: float) -> None:
             ("step",),
             step,
             allowed,
-            "with a smaller step, a number would be more than 2**53 steps from 0",
+            "with this step, some values would be more than 2**53 steps from 0",
         )
 
 
@@ -326,7 +330,7 @@ def _moments(reading: Reading, log: bool) -> tuple[float, float]:
         raise reading.refuse(deviation, "a deviation above 0", "", 1)
     far = abs(mean) + _REACH * deviation
     if not math.isfinite(far) or (log and far > math.log(1e300)):
-        allowed = "a mean and a deviation whose numbers are finite"
+        allowed = f"a mean and a deviation so small that mean ± {_REACH} deviations are finite"
         hint = "for a lognormal they are those of the natural logarithm" if log else ""
         raise reading.refuse([mean, deviation], allowed, hint)
     return float(mean), float(deviation)
@@ -340,7 +344,7 @@ def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
     bounds = reading.raw.get("bounds")
     if bounds is None and "bounds" not in reading.raw:
         return None, None
-    allowed = "[low, high], both included; null for none"
+    allowed = "[low, high], both included; null for no bound"
     if not isinstance(bounds, list | tuple) or len(bounds) != 2 or list(bounds) == [None, None]:
         raise reading.refuse_at(("bounds",), bounds, allowed)
     for index, bound in enumerate(bounds):
@@ -368,7 +372,8 @@ def _values(reading: Reading) -> tuple[Any, ...]:
     if not isinstance(values, list | tuple):
         raise reading.refuse(values, allowed)
     if not 1 <= len(values) <= MOST_CHOICES:
-        raise reading.refuse(f"a list of {len(values)}", allowed)
+        given, problem = f"a list of {len(values)}", f"the list has {len(values)} values"
+        raise reading.refuse_at((reading.kind,), given, allowed, problem=problem)
     seen: dict[str, int] = {}
     for index, value in enumerate(values):
         path = (reading.kind, index)

@@ -336,7 +336,7 @@ def test_the_command_line_shows_the_reason_and_takes_more(
         ("{settled: 0}", "budget.settled: 0 is not allowed; expected a value greater than 0"),
         ("{settled: 1}", "budget.settled: 1 is not allowed; expected a value less than 1"),
         ("{settled: .nan}", "budget.settled: '.nan' is not allowed; expected a finite number"),
-        ("{settled: often}", "budget.settled: 'often' is not allowed; expected a valid number"),
+        ("{settled: often}", "budget.settled: 'often' is not allowed; expected a number"),
         ("3", "budget: 3 is not allowed; expected a mapping"),
     ],
 )

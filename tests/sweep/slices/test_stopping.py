@@ -238,7 +238,7 @@ def test_a_sweep_whose_trials_nothing_ends_warns_before_it_begins(
 @pytest.mark.parametrize(
     ("stop", "message"),
     [
-        ("{loss: {'<': 1}}", "stop.loss: {'<': 1} is not allowed; expected a valid number, {"),
+        ("{loss: {'<': 1}}", "stop.loss: {'<': 1} is not allowed; expected a number, {"),
         ("{loss: {}}", "stop.loss: {} is not allowed"),
         ("{loss: .nan}", "stop.loss: "),
         ("{loss: {'<=': 2, '>=': 1}}", "stop.loss: every value is at most 2 or at least 1"),

@@ -23,7 +23,7 @@ HERE = "tests.support.environments"
         ({"lr": -1.0}, "lr", ["-1.0", "greater than 0"]),
         ({"lr": float("nan")}, "lr", ["finite"]),
         ({"gamma": 1.5}, "gamma", ["1.5", "less than or equal to 1"]),
-        ({"num_sgd_iter": 2.5}, "num_sgd_iter", ["2.5", "integer"]),
+        ({"num_sgd_iter": 2.5}, "num_sgd_iter", ["2.5", "whole number"]),
         ({"lr_schedule": "cosine"}, "lr_schedule", ["'constant' or 'linear'"]),
         ({"batch_mode": "pack_episodes"}, "batch_mode", ["use truncate_episodes instead"]),
         ({"observation_filter": 3}, "observation_filter", ["'NoFilter', 'MeanStdFilter'"]),

@@ -86,7 +86,7 @@ def test_other_values_of_the_same_parameters_are_accepted(changes: dict[str, Any
         ({"d": {"value": "f * 3"}}, "space.d", "an expression has changed"),
         ({"w": {"choice": [1], "when": {"c": "b"}}}, "space.w", "its conditions have changed"),
         ({"w": {"choice": [1]}}, "space.w", "its conditions have changed"),
-        ({"new": {"choice": [1]}}, "space.new", "of which earlier trials have no value"),
+        ({"new": {"choice": [1]}}, "space.new", "for which earlier trials have no value"),
     ],
 )
 def test_anything_else_is_refused_with_a_reason(

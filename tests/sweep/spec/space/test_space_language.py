@@ -514,7 +514,7 @@ for _ in range(40):
         ),
         ({"choice": [1], "when": "y + 1"}, "x.when", "y + 1", "everywhere in the space", ""),
         ({"choice": [1], "when": "'a' < y"}, "x.when", ..., "everywhere in the space", ""),
-        ({"when": {"y": 1}}, "x", ..., "exactly one of", "belongs in config"),
+        ({"when": {"y": 1}}, "x", ..., "exactly one of", "move it to config"),
         ({"a b": {"choice": [1]}}, "x.a b", "x.a b", "letters, digits", ""),
         ({"choice": [1], "when": {"y": {">": BIG}}}, "x.when.y.>", BIG, "a finite number", ""),
         ({"choice": [BIG]}, "x.choice[0]", BIG, "a finite number", ""),
