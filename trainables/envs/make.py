@@ -412,10 +412,10 @@ def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
     """Raise ConfigError unless `env` is a gymnasium.Env, and no vector environment."""
     if isinstance(env, VectorEnv) or together.has_form(env):
         given = config.native_vector_env
-        why = f"it made {type_of(env)}, whose environments are stepped together"
+        why = f"it created {type_of(env)}, whose environments are stepped together"
         raise ConfigError.of_conflict("native_vector_env", given, config.env, "true", why)
     if not isinstance(env, gymnasium.Env):
-        problem = f"{config.env} made {type_of(env)}"
+        problem = f"{config.env} created {type_of(env)}"
         raise ConfigError("env", config.env, "a gymnasium.Env", problem=problem)
 
 
@@ -452,7 +452,8 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
     if together.has_form(vector):
         vector = together.SteppedTogether(vector, num_envs)
     if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
-        why = f"it made {shorten(vector)}, not a gymnasium.vector.VectorEnv of {num_envs}"
+        wanted = f"a gymnasium.vector.VectorEnv of {num_envs} environment(s)"
+        why = f"it created {shorten(vector)}, not {wanted}"
         raise ConfigError.of_conflict(place, True, config.env, "false", why)
     speed_up_checks(vector.unwrapped)
     return vector

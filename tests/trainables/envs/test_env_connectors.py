@@ -113,7 +113,7 @@ def own(env: str, name: str) -> EnvironmentConfig:
         (own("CartPole-v1", "Shrinking"), r"environment 0: Shrinking\(\) returned .*\(1,\)"),
         (
             EnvironmentConfig(env=f"{HERE}:AnySpaces", env_config={"observation": "discrete"}),
-            r"step\(\) raised EnvError: an observation that is not in Discrete\(4, start=2\): 9",
+            r"step\(\) raised EnvError: the observation 9 is not in Discrete\(4, start=2\)",
         ),
     ],
 )

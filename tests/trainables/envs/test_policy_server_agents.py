@@ -198,26 +198,26 @@ def test_a_request_that_comes_again_is_answered_alike_and_back_pressure_says_lat
     [
         (
             {"observation": {"z": [0, 0, 0]}},
-            "episode e: observation of an unknown agent 'z'; there are 'a', 'b', 'c'",
+            "episode e: observation: there is no agent 'z'; the agents are 'a', 'b', 'c'",
         ),
         ({"observation": {"c": [0, 0, 0]}}, "agent 'c': this agent has ended, so it cannot act"),
-        ({"observation": [0, 0, 0]}, "observation [0, 0, 0] does not fit; expected an object by"),
-        ({"observation": {"b": [0]}}, "episode e: observation of agent 'b' of shape (1,)"),
+        ({"observation": [0, 0, 0]}, "observation [0, 0, 0] does not fit; expected an object"),
+        ({"observation": {"b": [0]}}, "episode e: observation of agent 'b' has shape (1,)"),
         ({"reward": {"b": 1.0}}, "agent 'b': a reward was given for an agent that has not acted"),
         ({"reward": {"z": 1.0}}, "episode 'e', agent 'z': reward of an unknown agent"),
         ({"reward": {"a": True}}, "episode 'e', agent 'a': reward True is not a number"),
-        ({"reward": 1.0}, "episode 'e': reward 1.0; expected a dict with agents as keys"),
+        ({"reward": 1.0}, "episode 'e': reward 1.0 is not a dict with agents as keys"),
         ({"done": {"b": True}}, "agent 'b': an end was given for an agent that has not acted"),
         ({"done": ["a"]}, "episode e: done ['a'] is not an object"),
         (
             {"call": "log_action", "action": {"a": 1}, "policies": {"a": "other"}},
-            "episode e, agent 'a': it has the policy 'own' for the whole episode, but an action of "
-            "'other' came",
+            "episode e, agent 'a': the agent has the policy 'own' for the whole episode, but this "
+            "action is by 'other'",
         ),
         ({"call": "log_action", "action": {"a": 3}}, "action of agent 'a' 3 does not fit"),
         ({"call": "end", "observation": {}, "truncated": True}, "'a': the episode is truncated"),
         ({"call": "policies", "agents": ["z"]}, "episode 'e', agent 'z': a policy of an unknown"),
-        ({"call": "policies", "agents": "a"}, "agents 'a'; expected a list of agents"),
+        ({"call": "policies", "agents": "a"}, "agents is 'a'; expected a list of agents"),
     ],
 )  # fmt: skip
 def test_what_agents_cannot_do_names_client_episode_and_agent_and_changes_nothing(
@@ -269,7 +269,7 @@ def test_one_agent_has_no_policies_to_ask_for() -> None:
 def test_a_lost_episode_and_an_unknown_agent_are_said_by_the_client() -> None:
     with serving(spaces=ROLES) as (server, _), PolicyClient(server.address) as client:
         episode = client.start_episode()
-        with pytest.raises(EpisodeError, match="unknown agent 'z'"):
+        with pytest.raises(EpisodeError, match="there is no agent 'z'"):
             client.get_action(episode, {"z": [0, 0, 0]})
         server.abandon("of a test")
         with pytest.raises(EpisodeLost, match="of a test"):

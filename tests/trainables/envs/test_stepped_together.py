@@ -152,7 +152,7 @@ def test_W15_a_first_observation_is_as_the_space_has_it_beside_whole_numbers() -
 
 
 def test_W15_a_dict_that_its_space_does_not_hold_is_said() -> None:
-    said = r"vector_reset\(\): observation 0 {'at': .*expected an observation in Dict\('at': Box"
+    said = r"returned the observation {'at': .* for environment 0; expected an observation in Dict"
     with pytest.raises(EnvError, match=said):
         ppo(Named, env_config={"wrong": "shape"}, env_level="C").train()
 
@@ -202,10 +202,16 @@ def test_evaluation_plays_in_a_width_of_one() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("rows", r"vector_step\(\): infos \[{}\]; expected 3 of them"),
+        ("rows", r"vector_step\(\) returned the infos \[{}\]; expected 3 of them"),
         ("parts", r"vector_step\(\) returned .*expected \(observations, rewards, terminateds"),
-        ("shape", r"vector_reset\(\): observation 0 of shape \(1,\); expected \(2,\)"),
-        ("first", r"reset_at\(\): observation \d of shape \(1,\); expected \(2,\)"),
+        (
+            "shape",
+            r"vector_reset\(\): the observation of environment 0 has shape \(1,\); expected \(2,\)",
+        ),
+        (
+            "first",
+            r"reset_at\(\): the observation of environment \d has shape \(1,\); expected \(2,\)",
+        ),
     ],
 )
 def test_what_breaks_the_form_is_said_in_one_line(wrong: str, said: str) -> None:

@@ -288,7 +288,7 @@ def test_a_target_takes_the_best_of_the_valid_choices(learner: str, double: bool
 @pytest.mark.parametrize("where", ["info", "observation"])
 @pytest.mark.parametrize(
     ("fault", "says"),
-    [("missing", "missing"), ("empty", "without a valid"), ("short", "30 numbers")],
+    [("missing", "missing"), ("empty", "no valid choice"), ("short", "30 numbers")],
 )
 def test_a_mask_that_is_none_is_one_line_with_environment_and_step(
     where: str, fault: str, says: str
@@ -326,7 +326,7 @@ def test_an_action_is_computed_of_an_observation_with_its_mask() -> None:
         for _ in range(20):
             chosen = np.atleast_1d(trainer.compute_action(observation, explore=True))
             assert chosen.tolist() in ([[7, 0]] if config is TWO else [[7 + 5], [CHOICES - 1 + 5]])
-        with pytest.raises(EnvError, match="without a valid choice"):
+        with pytest.raises(EnvError, match="a part of the action has no valid choice"):
             trainer.compute_action({**observation, "action_mask": mask * 0})
         trainer.stop()
 

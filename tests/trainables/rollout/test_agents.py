@@ -194,8 +194,8 @@ def test_E2_each_agent_ends_by_its_own_flag_or_by_all() -> None:
         (({"__all__": 1}, {}, GOES_ON, NO_FLAG, {}), "an agent called __all__"),
         (({"x": 1}, {}, GOES_ON, NO_FLAG, {}), "agent 'x' is not one of possible_agents: 'a'"),
         ((A, {"a": "much"}, GOES_ON, NO_FLAG, {}), "agent 'a' the reward 'much'"),
-        ((A, {}, {}, {}, {}), "expected __all__ in one of them"),
-        ((A, {}, GOES_ON, NO_FLAG), "the five dicts by agent"),
+        ((A, {}, {}, {}, {}), "expected the key __all__ in one of them"),
+        ((A, {}, GOES_ON, NO_FLAG), "five dicts with agents as keys"),
         (
             (ValueError("broken"), {}, GOES_ON, NO_FLAG, {}),
             "end the episode of an environment that failed for all agents",

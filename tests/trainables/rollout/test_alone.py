@@ -235,7 +235,7 @@ class NonZero(Draws):
         ("few", "Odd.compute_actions returned 0 actions for 1 observations"),
         ("alone", "not .actions, state_outs, extra_fetches."),
         ("states", "returned 1 states, but get_initial_state"),
-        ("rows", "returned odd with other numbers of rows than 1"),
+        ("rows", "returned odd with another number of rows than 1"),
     ],
 )
 def test_W20_what_a_policy_gives_is_checked(gives: str, words: str) -> None:
@@ -259,7 +259,7 @@ class Fickle(Counts):
 
 def test_W20_an_output_that_comes_and_goes_is_refused() -> None:
     worker = RolloutWorker(cartpole, Fickle, rollout_fragment_length=4)
-    with pytest.raises(WorkerError, match="further outputs none; at first they were odd"):
+    with pytest.raises(WorkerError, match="further outputs none; in the first call, they were odd"):
         worker.sample()
     worker.close()
 

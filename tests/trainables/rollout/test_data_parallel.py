@@ -259,7 +259,7 @@ def test_B9_a_target_kl_ends_the_epochs_of_ranks(alone: Rank) -> None:
 
 
 def test_B9_a_batch_of_another_size_is_out_of_step(alone: Rank) -> None:
-    words = r"batch sizes are out of step between workers: worker 0 sampled 48 rows, expected 47"
+    words = r"batch sizes are out of step between workers: worker 0 sampled 48 rows; expected 47"
     with pytest.raises(WorkerError, match=words):
         alone.sample_and_learn(47, 1, 16, (), 1e-3)
 

@@ -289,6 +289,6 @@ def test_T9_a_replaced_child_goes_on_with_its_episodes_in_flight() -> None:
     sample = trainer.workers.sample()[0]
     assert checked(sample, worker.spec) is sample
     few = Sample([], sample.episodes, sample.deltas, sample.recent)
-    with pytest.raises(WorkerError, match="0 steps, expected at least 48"):
+    with pytest.raises(WorkerError, match="0 steps; expected at least 48"):
         checked(few, worker.spec)
     trainer.stop()

@@ -297,7 +297,7 @@ class Wrong(ExternalEnv):
         ("begins_twice", "episode 'first' runs already"),
         (
             "shape",
-            "episode 'first': observation of shape (4,) and dtype float32; expected shape (3,)",
+            "episode 'first': observation has shape (4,) and dtype float32; expected shape (3,)",
         ),
         ("nan", "episode 'first': observation array([nan, nan, nan], dtype=float32) is not finite"),
         ("reward", "episode 'first': the reward inf is not a number"),

@@ -287,7 +287,8 @@ NOW = seen_by("a", 0, 1)
     [
         (
             lambda env: env.get_action("first", {"z": NOW}),
-            "episode 'first', agent 'z': observation of an unknown agent; there are 'a', 'b', 'c'",
+            "episode 'first', agent 'z': observation of an unknown agent; the agents are 'a', 'b', "
+            "'c'",
         ),
         (
             lambda env: (
@@ -310,7 +311,8 @@ NOW = seen_by("a", 0, 1)
         ),
         (
             lambda env: env.log_returns("first", 1.0),
-            "episode 'first': reward 1.0; expected a dict with agents as keys, of 'a', 'b', 'c'",
+            "episode 'first': reward 1.0 is not a dict with agents as keys; the agents are 'a', "
+            "'b', 'c'",
         ),
         (
             lambda env: env.log_returns("first", {}, None, {"__all__": True}),
@@ -338,7 +340,7 @@ NOW = seen_by("a", 0, 1)
         ),
         (
             lambda env: env.get_action("first", {"a": np.zeros(4, np.float32)}),
-            "episode 'first', agent 'a': observation of shape (4,) and dtype float32; expected",
+            "episode 'first', agent 'a': observation has shape (4,) and dtype float32; expected",
         ),
     ],
 )  # fmt: skip

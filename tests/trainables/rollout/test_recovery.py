@@ -265,7 +265,7 @@ def test_T25_a_sample_of_the_wrong_shape_is_garbage() -> None:
     assert checked(sample, worker.spec) is sample
     short = Sample([], sample.episodes, sample.deltas, sample.recent)
     with pytest.raises(
-        WorkerError, match=r"returned garbage.*0 fragments with 0 steps, expected 48"
+        WorkerError, match=r"returned garbage.*0 fragments with 0 steps; expected 48"
     ):
         checked(short, worker.spec)
     trainer.stop()

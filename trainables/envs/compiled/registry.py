@@ -67,8 +67,9 @@ def make(key: EnvKey) -> Environment:
     if (found := classic.KNOWN.get(name)) is not None:
         return found
     if ":" not in name:
-        hint = nearest(name, classic.KNOWN).removeprefix("; ") or "a class: jax:my_module:Corridor"
-        allowed = f"jax:module:Class, or jax: with one of {', '.join(classic.KNOWN)}"
+        hint = nearest(name, classic.KNOWN)
+        named = f"one of {', '.join(classic.KNOWN)}"
+        allowed = f"jax:NAME, where NAME is {named}, or the path of a class, my_module:Corridor"
         problem = f"there is no compiled environment {shorten(name)}"
         raise ConfigError("env", key.name, allowed, hint, problem)
     try:

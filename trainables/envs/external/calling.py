@@ -629,14 +629,16 @@ class ExternalEnv:
             return
         names = ", ".join(map(repr, self._actions))
         if not isinstance(values, Mapping):
-            expected = f"expected a dict with agents as keys, of {names}"
             raise EpisodeError(
-                f"{describe_place(episode_id)}: {subject} {shorten(values)}; {expected}"
+                f"{describe_place(episode_id)}: {subject} {shorten(values)} is not a dict with "
+                f"agents as keys; the agents are {names}"
             )
         for agent, one in values.items():
             where = describe_place(episode_id, agent)
             if agent not in self._actions:
-                raise EpisodeError(f"{where}: {subject} of an unknown agent; there are {names}")
+                raise EpisodeError(
+                    f"{where}: {subject} of an unknown agent; the agents are {names}"
+                )
             yield agent, where, one
 
     def _check_effects(

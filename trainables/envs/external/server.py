@@ -131,7 +131,8 @@ class PolicyServer(ExternalEnv):
         """URL of the server for its clients; EnvError before the server listens."""
         if self._http is None:
             raise EnvError(
-                "no address yet: a policy server listens from its trainer's first iteration on"
+                "there is no address yet: a policy server listens from its trainer's first "
+                "iteration on"
             )
         host, port = str(self._http.server_address[0]), self._http.server_address[1]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -247,14 +248,16 @@ class PolicyServer(ExternalEnv):
         Refused, EpisodeError, EpisodeLost, or SystemExit after `close`.
         """
         if unknown := sorted(request.keys() - KEYS):
-            raise Refused(400, f"unknown key {shorten(unknown[0])}; known: {', '.join(KEYS)}")
+            raise Refused(
+                400, f"unknown key {shorten(unknown[0])}; expected one of {', '.join(KEYS)}"
+            )
         episode_id, call = _name(request, "episode", client), request.get("call")
         number = request.get("number")
         if call not in CALLS or type(number) is not int or (number == 0) is not (call == "start"):
             raise Refused(
                 400,
-                f"call {shorten(call)} with number {shorten(number)}; expected start with number "
-                f"0, then {', '.join(CALLS[1:])} with 1, 2, …",
+                f"the call is {shorten(call)} and its number {shorten(number)}; expected start "
+                f"with number 0, then {', '.join(CALLS[1:])} with 1, 2, …",
             )
         remote = self._remote(client, episode_id, call == "start")
         with remote.lock:
@@ -388,9 +391,9 @@ class PolicyServer(ExternalEnv):
         agent.
         """
         if not (self.has_agents and isinstance(agents, list) and agents):
-            allowed = "a list of agents" if self.has_agents else "absent: there is one agent"
+            allowed = "a list of agents" if self.has_agents else "none, as there is one agent"
             raise Refused(
-                400, f"episode {episode_id}: agents {shorten(agents)}; expected {allowed}"
+                400, f"episode {episode_id}: agents is {shorten(agents)}; expected {allowed}"
             )
         self.policies_of(episode_id, agents)
 
@@ -408,8 +411,8 @@ class PolicyServer(ExternalEnv):
             if claimed[agent] != bound:
                 raise Refused(
                     409,
-                    f"episode {episode_id}, agent {agent!r}: it has the policy {bound!r} for "
-                    f"the whole episode, but an action of {shorten(claimed[agent])} came",
+                    f"episode {episode_id}, agent {agent!r}: the agent has the policy {bound!r} "
+                    f"for the whole episode, but this action is by {shorten(claimed[agent])}",
                 )
 
     def _numbers(self, request: dict[str, Any], key: str, default: Any) -> Any:
@@ -500,7 +503,7 @@ def _name(request: dict[str, Any], key: str, client: str) -> str:
     """Return the entry `key` of a client's request, a name; Refused if it is missing or invalid."""
     value = request.get(key)
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        why = f"{key} {shorten(value)}; expected 1 to 128 letters, digits, '_', '.', ':' and '-'"
+        why = f"{key} is {shorten(value)}; expected 1 to 128 letters, digits, _, ., : and -"
         raise Refused(400, f"client {client}: {why}" if client == "?" else why)
     return value
 
@@ -517,7 +520,7 @@ def _flag(request: dict[str, Any], key: str, default: bool) -> bool:
     """Return the entry `key` of a request, a bool; Refused for other values."""
     value = request.get(key, default)
     if not isinstance(value, bool):
-        raise Refused(400, f"{key} {shorten(value)}; expected true or false")
+        raise Refused(400, f"{key} is {shorten(value)}; expected true or false")
     return value
 
 
@@ -651,7 +654,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(426, f"protocol {shorten(spoken)} is not supported; expected {PROTOCOL}")
         if self.path != path:
             raise Refused(
-                400, f"{self.command} {shorten(self.path)}; expected GET /v1 or POST /v1/episode"
+                400,
+                f"{self.command} {shorten(self.path)} is not offered; use GET /v1 or POST "
+                "/v1/episode",
             )
 
     def _body(self) -> bytes:
@@ -661,7 +666,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.policy.config.max_body_bytes,
         )
         if not (length.isascii() and length.isdigit() and len(length) < 20):
-            raise Refused(400, "no Content-Length")
+            raise Refused(400, "the request has no valid Content-Length")
         if int(length) > most:
             raise Refused(
                 413, f"the request has {length} bytes; at most {most} are allowed (max_body_bytes)"

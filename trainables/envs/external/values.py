@@ -79,11 +79,11 @@ def checked(space: spaces.Space[Any], value: Any, subject: str) -> Any:
     dtype: Any = space.dtype
     if not (fits and np.can_cast(given.dtype, dtype, "same_kind")):
         raise EpisodeError(
-            f"{subject} of shape {given.shape} and dtype {given.dtype}; expected shape "
+            f"{subject} has shape {given.shape} and dtype {given.dtype}; expected shape "
             f"{space.shape} and dtype {dtype}, as {space} promises"
         )
     with np.errstate(over="ignore"):
         held = np.array(given, dtype=dtype)
     if not np.isfinite(held).all():
-        raise EpisodeError(f"{subject} {shorten(given)} is not finite, as {dtype}")
+        raise EpisodeError(f"{subject} {shorten(given)} is not finite in {dtype}")
     return held

@@ -75,12 +75,12 @@ def decode(space: Spaces, data: Any, subject: str) -> Any:
         return _decode_each(space, data, subject)
     if isinstance(space, spaces.Tuple):
         if not isinstance(data, list) or len(data) != len(space.spaces):
-            _refuse(subject, data, f"a list of {len(space.spaces)}")
+            _refuse(subject, data, f"a list of {len(space.spaces)} values")
         pairs = enumerate(zip(space.spaces, data, strict=True))
         return tuple(decode(part, one, f"{subject}.{i}") for i, (part, one) in pairs)
     if isinstance(space, spaces.Dict):
         if not isinstance(data, dict) or data.keys() != space.spaces.keys():
-            _refuse(subject, data, f"an object with {', '.join(space.spaces)}")
+            _refuse(subject, data, f"an object with the keys {', '.join(space.spaces)}")
         return {
             key: decode(part, data[key], f"{subject}.{key}") for key, part in space.spaces.items()
         }
@@ -96,7 +96,7 @@ def _decode_each(
 ) -> dict[str, Any]:
     """Return agent → element of its space, from JSON data by agent; raises EpisodeError."""
     if not isinstance(data, dict):
-        _refuse(subject, data, f"an object by agent, of {', '.join(spaces_)}")
+        _refuse(subject, data, f"an object with agents as keys ({', '.join(spaces_)})")
     return {
         agent: decode(
             spaces_[_agent_name(spaces_, agent, subject)], one, f"{subject} of agent {agent!r}"
@@ -121,7 +121,7 @@ def _array(space: spaces.Space[Any], data: Any, subject: str) -> Any:
         real = space.dtype is not None and space.dtype.kind == "f" and array.dtype.kind in "iu"
         whole = not real and array.dtype.kind in "iu"
         if whole and not np.array_equal(array.astype(space.dtype), array):
-            _refuse(subject, data, f"numbers that {space.dtype} holds")
+            _refuse(subject, data, f"numbers that {space.dtype} can represent")
         return array.astype(space.dtype) if real or whole else array
     size = math.prod(space.shape or ()) * _wire_dtype(space).itemsize
     try:
@@ -132,7 +132,7 @@ def _array(space: spaces.Space[Any], data: Any, subject: str) -> Any:
         _refuse(
             subject,
             data,
-            f"base64 of {size} bytes: shape {space.shape}, dtype {_wire_dtype(space)}",
+            f"base64 of {size} bytes, for shape {space.shape} and dtype {_wire_dtype(space)}",
         )
     return np.frombuffer(raw, _wire_dtype(space)).reshape(space.shape or ()).astype(space.dtype)
 
@@ -146,7 +146,7 @@ def _agent_name(agents: Mapping[str, Any], agent: Any, subject: str) -> str:
     """Return `agent` if it is one of `agents`; else EpisodeError, which begins with `subject`."""
     if agent not in agents:
         there = ", ".join(map(repr, agents))
-        raise EpisodeError(f"{subject} of an unknown agent {shorten(agent)}; there are {there}")
+        raise EpisodeError(f"{subject}: there is no agent {shorten(agent)}; the agents are {there}")
     return str(agent)
 
 

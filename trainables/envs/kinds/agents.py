@@ -201,7 +201,8 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         given = self.env.reset(seed=seed, options=options)
         if not isinstance(given, tuple) or len(given) != 2:
             raise EnvContractError(
-                f"reset() returned {shorten(given)}; expected (observations, infos), dicts by agent"
+                f"reset() returned {shorten(given)}; expected (observations, infos), two "
+                "dicts with agents as keys"
             )
         observations = self._observed(given[0], "reset")
         active = self._active()
@@ -275,7 +276,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         if not isinstance(observations, Mapping):
             raise EnvContractError(
                 f"{method}() gave the observations {shorten(observations)}; "
-                "expected a dict by agent"
+                "expected a dict with agents as keys"
             )
         if ALL in observations:
             raise EnvContractError(
@@ -466,8 +467,8 @@ def _read_parallel(env: Any, returned: Any) -> _Stepped:
     """
     if not isinstance(returned, tuple) or len(returned) != 5:
         raise EnvContractError(
-            f"step() returned {shorten(returned)}; expected the five dicts by agent (observations, "
-            "rewards, terminations, truncations, infos)"
+            f"step() returned {shorten(returned)}; expected (observations, rewards, terminations, "
+            "truncations, infos), five dicts with agents as keys"
         )
     return _Stepped(*returned, is_over=not env.agents)
 
@@ -480,9 +481,9 @@ def _read_dicts(_: Any, returned: Any) -> _Stepped:
     """
     if not isinstance(returned, tuple) or len(returned) != 5:
         raise EnvContractError(
-            f"step() returned {shorten(returned)}; expected the five dicts by agent (observations, "
-            "rewards, terminateds, truncateds, infos), where the third and fourth have "
-            f"{ALL}"
+            f"step() returned {shorten(returned)}; expected (observations, rewards, terminateds, "
+            f"truncateds, infos), five dicts with agents as keys; terminateds and truncateds also "
+            f"have the key {ALL}"
         )
     observations, rewards, terminated, truncated, infos = returned
     if isinstance(observations, Exception):
@@ -496,8 +497,8 @@ def _read_dicts(_: Any, returned: Any) -> _Stepped:
     if ALL not in terminated and ALL not in truncated:
         raise EnvContractError(
             f"step() gave terminateds {shorten(terminated)} and truncateds "
-            f"{shorten(truncated)}; expected {ALL} in one of them, which says if the episode "
-            "is over for all agents"
+            f"{shorten(truncated)}; expected the key {ALL} in one of them, which says "
+            "whether the episode is over for all agents"
         )
     ends = bool(terminated.get(ALL)), bool(truncated.get(ALL))
     cut = {**truncated, ALL: ends[1] and not ends[0]}

@@ -73,7 +73,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         gets the seed plus its index. Raises ValueError if there are options.
         """
         if options is not None:
-            raise ValueError(f"reset(options={options!r}): EnvPool's environments take none")
+            raise ValueError(f"reset(options={options!r}): EnvPool's environments take no options")
         if seed is not None:
             self._pool.close()
             # Environment i has the seed + i, a number of 31 bits.

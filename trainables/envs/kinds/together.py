@@ -133,7 +133,10 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         Raises EnvError otherwise, or if an observation does not fit its space.
         """
         if not hasattr(rows, "__len__") or len(rows) != self.num_envs:
-            raise EnvError(f"{method}(): {name} {shorten(rows)}; expected {self.num_envs} of them")
+            raise EnvError(
+                f"{method}() returned the {name} {shorten(rows)}; expected {self.num_envs} of "
+                "them, one per environment"
+            )
         for i, row in enumerate(rows) if name == "observations" else ():
             self._require_fitting(method, i, row)
         return rows
@@ -142,10 +145,10 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         """Raise EnvError if observation `row` of environment `i` does not fit its space."""
         space = self.single_observation_space
         if space.shape is None and not _has_parts(space, row):
-            seen = f"{method}(): observation {i} {shorten(row)}"
+            seen = f"{method}() returned the observation {shorten(row)} for environment {i}"
             raise EnvError(f"{seen}; expected an observation in {space}")
         if space.shape is not None and np.shape(row) != space.shape:
-            seen = f"{method}(): observation {i} of shape {np.shape(row)}"
+            seen = f"{method}(): the observation of environment {i} has shape {np.shape(row)}"
             raise EnvError(f"{seen}; expected {space.shape}, as its space promises")
 
 

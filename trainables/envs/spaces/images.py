@@ -107,8 +107,8 @@ def choose_view(box: spaces.Box, settings: ImageSettings) -> View:
         return View(_AXES[axes, layout] if is_seen else "")
     if is_wide and settings.convolved is not False:
         problem = (
-            f"is not set, and observations of shape {box.shape} do not show which axis the "
-            "channels are"
+            f"is not set, and the shape {box.shape} of the observations does not show which axis "
+            "has the channels"
         )
         hint = "set it to channels_last or channels_first, or to flat if these are not images"
         raise ConfigError(PLACE, None, hint=hint, problem=problem)
@@ -164,8 +164,10 @@ class ImagePreprocessor:
         """
         given = np.asarray(observation)
         if given.shape != self._box.shape:
-            what = f"an observation of shape {given.shape}"
-            raise EnvError(f"{what}; the observation space promised {self._box.shape}")
+            raise EnvError(
+                f"an observation has the shape {given.shape}; expected {self._box.shape}, as the "
+                "observation space promises"
+            )
         return self._transposed(given)
 
     def invert(self, row: Array) -> Array:

@@ -103,7 +103,8 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         if mask is None or mask.shape != self._shape or not ((mask == 0) | (mask == 1)).all():
             raise self._refusal("missing" if given is None else shorten(given))
         if not (is_over or all_columns_choose(mask, self._starts)):
-            raise self._refusal(f"{shorten(given)}, which leaves a column without a valid choice")
+            problem = f"{shorten(given)}, by which a part of the action has no valid choice"
+            raise self._refusal(problem)
         parts = {"observation": observation} if self._in_info else observation
         return {**parts, MASK: mask.astype(np.int8)}
 
@@ -146,8 +147,8 @@ def require_valid(rows: Array, layout: ActionLayout) -> None:
     for index, mask in enumerate(rows[:, -layout.logits :]):
         if not all_columns_choose(mask, column_starts(layout)):
             raise EnvError(
-                f"observation {index}: {MASK} {shorten(mask)} leaves a column without a valid "
-                "choice; set at least one of each column to 1"
+                f"observation {index}: by its {MASK}, {shorten(mask)}, a part of the action has no "
+                "valid choice; set at least one number of each part to 1"
             )
 
 

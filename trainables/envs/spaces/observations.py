@@ -97,8 +97,10 @@ class FlatteningPreprocessor:
         try:
             self._write(observation, row)
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            reason = f"{observation!r} ({type(error).__name__}: {error})"
-            raise EnvError(f"an observation that is not in {self.space}: {reason}") from error
+            raise EnvError(
+                f"the observation {observation!r} is not in {self.space} "
+                f"({type(error).__name__}: {error})"
+            ) from error
         return row
 
     def invert(self, row: Array) -> Any:
@@ -229,8 +231,8 @@ class Rows:
     def _other_size(self, observations: Array) -> EnvError:
         """Return the error for observations with another number of features than the space has."""
         return EnvError(
-            f"{self._name}: an observation of shape {np.shape(observations)[1:]}; "
-            f"the observation space promised {self._size} numbers"
+            f"{self._name}: an observation has the shape {np.shape(observations)[1:]}; "
+            f"expected {self._size} numbers, as the observation space promises"
         )
 
 

@@ -55,7 +55,7 @@ class SeparateVectorEnv:
             if both != (self.observation_space, self.action_space):
                 raise EnvError(
                     f"{place.name(env_index)}: its spaces {one.own_spaces} differ from environment "
-                    f"0's, {self.own_spaces}; all environments of a trainer must have the same"
+                    f"0's, {self.own_spaces}; all environments of a trainer need the same"
                 )
         self.before_restart: Callable[[Step], None] | None = None
         self._rows = _Rows(self.observation_space, self.count)

@@ -661,7 +661,9 @@ class AgentsSampler:
         if running is not None and running.number == number and agent in running.policies:
             return running.policies[agent]
         if agent not in self._agents:
-            raise ValueError(f"no agent {agent!r}; there are {', '.join(self._agents)}")
+            raise ValueError(
+                f"there is no agent {agent!r}; the agents are {', '.join(self._agents)}"
+            )
         ahead = self._early_policies.setdefault(number, {})
         if agent not in ahead:
             ahead[agent] = self._policy_of(env_index, number, agent)

@@ -413,7 +413,7 @@ def checked(sample: MultiAgentBatch, spec: AgentsSpec) -> MultiAgentBatch:
     """
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if sample.counted_steps < spec.steps:
-        raise WorkerError(f"{where}: {sample.counted_steps} steps, expected at least {spec.steps}")
+        raise WorkerError(f"{where}: {sample.counted_steps} steps; expected at least {spec.steps}")
     if unknown := sorted(set(sample.policy_batches) - set(spec.policies)):
-        raise WorkerError(f"{where}: policies {unknown}, expected {sorted(spec.policies)}")
+        raise WorkerError(f"{where}: policies {unknown}; expected {sorted(spec.policies)}")
     return sample

@@ -111,8 +111,11 @@ def test_actions_have_the_bounds_of_their_space_in_each_column() -> None:
         ),
         (f"{MODULE}:Coridor", "did you mean 'Corridor'"),
         ("jax:no_such_module:Corridor", "no module 'no_such_module'"),
-        ("jax:CartPole-v2", "jax:module:Class, or jax: with one of .*; did you mean 'CartPole-v1'"),
-        ("jax:Corridor", "jax:my_module:Corridor"),
+        (
+            "jax:CartPole-v2",
+            "jax:NAME, where NAME is one of .*; did you mean 'CartPole-v1'",
+        ),
+        ("jax:Corridor", "the path of a class, my_module:Corridor"),
     ],
 )
 def test_what_is_no_environment_is_refused_in_one_line(name: str, expected: str) -> None:

@@ -98,7 +98,7 @@ class Rank(RolloutWorker):
         if size != expected_batch_size:
             raise WorkerError(
                 f"batch sizes are out of step between workers: worker {self.spec.index} "
-                f"sampled {size} rows, expected {expected_batch_size}"
+                f"sampled {size} rows; expected {expected_batch_size}"
             )
         batch = TrainBatch.join([self._spec.to_rows(one) for one in sample.fragments])
         self._learning_log.begin_round()

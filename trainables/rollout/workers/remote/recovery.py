@@ -282,7 +282,7 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
     if steps < spec.steps or (steps > spec.steps and not complete):
         least = "at least " if complete else ""
         raise WorkerError(
-            f"{subject}: {len(sample.fragments)} fragments with {steps} steps, expected "
+            f"{subject}: {len(sample.fragments)} fragments with {steps} steps; expected "
             f"{least}{spec.steps}"
         )
     fixed = spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker
@@ -293,5 +293,5 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
         columns = {name: column.shape[:2] for name, column in fragment.columns.items()}
         wrong = {name: shape for name, shape in columns.items() if shape != expected}
         if wrong:
-            raise WorkerError(f"{subject}: shapes {wrong}, expected {expected}")
+            raise WorkerError(f"{subject}: shapes {wrong}; expected {expected}")
     return sample
