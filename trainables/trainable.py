@@ -509,12 +509,13 @@ class Trainable:
                     archive.extractall(folder, filter="data")
             except (tarfile.TarError, OSError, ValueError) as error:
                 raise WrongFormat(
-                    "the given bytes", f"they are not an archive of a checkpoint: {error}"
+                    "the given bytes", f"this is not an archive of a checkpoint: {error}"
                 ) from error
             found = [one for one in Path(folder).iterdir() if file.parse_name(one.name)]
             if len(found) != 1:
                 raise WrongFormat(
-                    "the given bytes", f"they contain {len(found)} checkpoints; expected one"
+                    "the given bytes",
+                    f"this archive contains {len(found)} checkpoints; expected one",
                 )
             self.restore(found[0])
 

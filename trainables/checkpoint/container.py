@@ -123,10 +123,14 @@ def _header_bytes(
         strict_json.check_depth(header)
         text = strict_json.canonical(signing.sign(entries, trust) if trust else entries)
     except (TypeError, ValueError) as error:
-        raise StateError("header", str(error), "use JSON: str keys, finite numbers") from error
+        raise StateError(
+            "header",
+            str(error),
+            "use only values that JSON can represent, with str keys and finite numbers",
+        ) from error
     if len(text) > MAX_HEADER_BYTES:
         found = f"{len(text)} bytes, with a list of {len(sections)} large arrays,"
-        raise StateError("header", found, "stack arrays of one shape into one")
+        raise StateError("header", found, "stack arrays of the same shape into one array")
     return text
 
 
@@ -192,15 +196,15 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
     length = _PREFIX.unpack_from(content)[1]
     if not 0 < length <= min(MAX_HEADER_BYTES, len(content) - _PREFIX.size - _DIGEST_BYTES):
         raise CorruptCheckpoint(
-            source, f"its header cannot have {length} bytes; use another checkpoint"
+            source, f"the header cannot have {length} bytes; use another checkpoint"
         )
     try:
         header = strict_json.parse(bytes(content[_PREFIX.size : _PREFIX.size + length]))
     except (ValueError, RecursionError) as error:
-        reason = printable(f"its header is not valid ({error}); use another checkpoint")
+        reason = printable(f"the header is not valid ({error}); use another checkpoint")
         raise CorruptCheckpoint(source, reason) from error
     if not isinstance(header, dict):
-        raise CorruptCheckpoint(source, "its header is damaged; use another checkpoint")
+        raise CorruptCheckpoint(source, "the header is damaged; use another checkpoint")
     _check_versions(header, source)
     return header
 
@@ -257,7 +261,7 @@ def _valid_sections(source: object) -> Iterator[None]:
     except CheckpointError:
         raise
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        reason = printable(f"its list of sections is not valid ({error}); use another checkpoint")
+        reason = printable(f"the list of sections is not valid ({error}); use another checkpoint")
         raise CorruptCheckpoint(source, reason) from error
 
 

@@ -166,7 +166,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
 
         state = unpack(packed.pickled, packed.arrays, path, vouch, uses_arrays=True)
         if not isinstance(state, dict):
-            raise CorruptCheckpoint(path, f"its state is {type_of(state)}, not a dict")
+            raise CorruptCheckpoint(path, f"the state is {type_of(state)}, not a dict")
         return Loaded(header, state)
 
 
@@ -322,6 +322,8 @@ def _checked_header(path: Path, content: memoryview) -> dict[str, Any]:
     header = container.header_of(content, path)
     named, step = parse_name(path.name), header.get("step")
     if named is not None and step != named[0]:
-        problem = f"its step is {step!r}, not the one in its name; use another checkpoint"
+        problem = (
+            f"the step is {step!r}, not the one in the name of the file; use another checkpoint"
+        )
         raise CorruptCheckpoint(path, problem)
     return header

@@ -89,7 +89,7 @@ class Normaliser:
             _refuse(path, found, "flatten it, and check that it does not contain itself")
         if self.values > MAX_VALUES:
             found = f"more than {MAX_VALUES} values"
-            _refuse(path, found, "hold long lists of numbers in numpy arrays")
+            _refuse(path, found, "store long lists of numbers as numpy arrays")
 
     def _int(self, value: int, path: Path, _: int) -> int:
         """Return an int unchanged; raises StateError if it has more than 2039 bits."""
@@ -130,7 +130,11 @@ class Normaliser:
         for item in value:
             if not _is_set_item(item):
                 found = f"{_describe(item)} in a set"
-                _refuse(path, found, "use str, float, bool, None, short bytes and ints of 64 bits")
+                _refuse(
+                    path,
+                    found,
+                    "use str, float, bool, None, short bytes or ints of up to 64 bits",
+                )
         return value
 
     def _dict(self, value: dict[Any, Any], path: Path, depth: int) -> dict[Any, Any]:
@@ -142,7 +146,11 @@ class Normaliser:
         if TAG in value or set(map(type, value)) != {str}:
             for key in value:
                 if not _is_key(key):
-                    _refuse(path, f"the key {_describe(key)}", "use str, or int of up to 64 bits")
+                    _refuse(
+                        path,
+                        f"the key {_describe(key)}",
+                        "keys must be str, or int of up to 64 bits",
+                    )
         inside = depth + 1
         return {
             key: item

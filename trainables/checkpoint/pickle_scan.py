@@ -84,11 +84,11 @@ def scan(pickled: bytes, arrays: int, limit: int = MAX_MEMORY) -> int:
     try:
         machine.run()
     except Refused as refusal:
-        raise type(refusal)(f"{refusal}, at byte {machine.position} of its state") from None
+        raise type(refusal)(f"{refusal}, at byte {machine.position} of the state") from None
     except IndexError:
-        raise Refused(f"its state ends too early, at byte {machine.position}") from None
+        raise Refused(f"the state ends too early, at byte {machine.position}") from None
     if machine.arrays != arrays:
-        raise Refused(f"its state mentions {machine.arrays} arrays, but the file has {arrays}")
+        raise Refused(f"the state mentions {machine.arrays} arrays, but the file has {arrays}")
     return machine.memory
 
 
@@ -123,7 +123,7 @@ class _Machine:
         """
         pickled, push = self.pickled, self.stack.append
         if not pickled.startswith(_PREAMBLE):
-            raise Refused("its state does not begin with pickle's protocol 4")
+            raise Refused("the state does not begin with pickle's protocol 4")
         position, opcode_at, pushed, frame_end = len(_PREAMBLE), 0, 0, 0
         try:
             for _ in range(MAX_OPCODES):
@@ -158,7 +158,7 @@ class _Machine:
                     raise Refused("a frame ends within an opcode")
         finally:
             self.position = opcode_at
-        raise Refused(f"its state has more than {MAX_OPCODES} opcodes")
+        raise Refused(f"the state has more than {MAX_OPCODES} opcodes")
 
     # ---- the stack ----------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class _Machine:
         """
         self._check_memory()
         if len(self.stack) != 1 or len(self.marks) != 1:
-            raise Refused(f"its state ends with {len(self.stack)} values in place of one")
+            raise Refused(f"the state ends with {len(self.stack)} values in place of one")
         if self.position + 1 != len(self.pickled):
             raise Refused("more bytes follow the end")
         return True

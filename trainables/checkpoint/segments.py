@@ -191,7 +191,7 @@ def check(section: Section, source: Path) -> None:
             raise ValueError("a segment's digest is not valid")
         with _open_segment(source, digest) as (_, size):
             if size != (due := min(chunk, length - start)):
-                problem = f"its file seg-{digest} has {size} bytes instead of {due}"
+                problem = f"the file seg-{digest} has {size} bytes instead of {due}"
                 raise CorruptCheckpoint(source, f"{problem}; use another checkpoint")
 
 
@@ -220,7 +220,7 @@ def _open_segment(source: Path, digest: str) -> Iterator[tuple[int, int]]:
         with disk.open_regular_file(source.with_name(f"seg-{digest}")) as found:
             yield found
     except (FileNotFoundError, disk.NotRegular) as error:
-        problem = f"its file seg-{digest} is missing; use another checkpoint"
+        problem = f"the file seg-{digest} is missing; use another checkpoint"
         raise CorruptCheckpoint(source, problem) from error
 
 
@@ -229,5 +229,5 @@ def _fill(source: Path, digest: str, part: NDArray[np.uint8]) -> None:
     with _open_segment(source, digest) as (file, _):
         whole = disk.fill(file, part.data)
     if not whole or hashlib.sha256(part.data).hexdigest() != digest:
-        problem = f"its file seg-{digest} is damaged or cut off; use another checkpoint"
+        problem = f"the file seg-{digest} is damaged or cut off; use another checkpoint"
         raise CorruptCheckpoint(source, problem)

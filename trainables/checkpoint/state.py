@@ -87,7 +87,7 @@ def pack(state: Any, path: str = "state") -> Packed:
     except TooMuch as refused:
         found = f"too much outside arrays ({refused})"
         where = format_path(_heaviest(normal, (None, path)))
-        raise StateError(where, found, "hold large data in numpy arrays or bytes") from refused
+        raise StateError(where, found, "store large data as numpy arrays or bytes") from refused
     return Packed(pickled, arrays, normaliser.opaque)
 
 

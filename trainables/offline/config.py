@@ -75,7 +75,7 @@ def _validate_estimators(names: Any) -> Any:
     """
     listed = isinstance(names, list | tuple)
     if not (listed and all(name in ESTIMATORS for name in names)):
-        raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
+        raise ValueError(f"a list in which each entry is one of {', '.join(ESTIMATORS)}")
     return list(names)
 
 
@@ -86,7 +86,7 @@ def _validate_columns(names: Any) -> Any:
     """
     listed = isinstance(names, list | tuple)
     if not (listed and all(name in COLUMNS for name in names)):
-        raise ValueError(f"a list of columns, each one of {', '.join(COLUMNS)}")
+        raise ValueError(f"a list in which each entry is one of {', '.join(COLUMNS)}")
     return list(names)
 
 
@@ -106,7 +106,7 @@ def _validate_sources(value: Any) -> Any:
             raise WrongKey((), value, "1 in all", problem=problem)
         named = {_with_path(source): float(share) for source, share in value.items()}
         if any(callable(source) for source in named):
-            raise ValueError("sources by name: a class or function at the top of a module")
+            raise ValueError("sources with a name: paths, or classes or functions of modules")
         return {str(source): share for source, share in named.items()}
     return _with_path(value)
 

@@ -187,7 +187,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
     file = path / METADATA
     try:
         if file.stat().st_size > MOST_METADATA:
-            raise StoredDataError(file, f"the file has more than {MOST_METADATA} bytes")
+            raise StoredDataError(
+                file, f"the metadata has more than {MOST_METADATA} bytes, the most that is read"
+            )
         description = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise StoredDataError(
@@ -203,7 +205,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         )
     for key in ("observation_space", "action_space"):
         if not isinstance(description.get(key), str):
-            hint = "write the data set with this key, because files may not name code to run"
+            hint = "write the data set with this key, since no code that it names is run"
             raise StoredDataError(file, f"the key {key} is missing", hint)
     if type(description.get("total_episodes")) is not int or description["total_episodes"] < 1:
         raise StoredDataError(file, "total_episodes is missing or less than 1")
@@ -231,13 +233,15 @@ def _check_hdf5(path: Path) -> None:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink) or depth > MOST_DEPTH:
                 raise StoredDataError(
                     path,
-                    f"{name!r:.60} leads elsewhere",
-                    "links are not read; store the data itself",
+                    f"{name!r:.60} is a link, or is nested in more than {MOST_DEPTH} groups",
+                    "store the data itself, in fewer groups",
                 )
             item = group[name]
             if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
                 raise StoredDataError(
-                    path, f"{name!r:.60} leads to other files", "store the data in this file"
+                    path,
+                    f"the data of {name!r:.60} are in other files, which are not read",
+                    "store the data in this file",
                 )
             if isinstance(item, h5py.Group):
                 check(item, depth + 1)
@@ -356,7 +360,9 @@ def episode_stretches(path: Path, batches: Iterable[Columns]) -> Iterator[Column
     for batch in batches:
         if "has_next" not in batch or "rewards" not in batch:
             raise StoredDataError(
-                path, "the columns terminateds or rewards are missing, and episodes need both"
+                path,
+                "the column terminateds or rewards is missing, and episodes need both",
+                "write both columns",
             )
         if "new_obs" not in batch:
             raise StoredDataError(

@@ -156,14 +156,14 @@ class Rows:
         try:
             column = unpack(value) if isinstance(value, str) else np.asarray(value)
         except NotAnArray as error:
-            raise NotABatch(f"column {name} holds {error}") from None
+            raise NotABatch(f"the column {name} holds {error}") from None
         except (ValueError, OverflowError):
             problem = f"the rows of column {name} have different shapes, but need the same one"
             raise NotABatch(problem) from None
         if column.dtype.kind not in "biuf":
-            raise NotABatch(f"column {name} contains values that are not numbers")
+            raise NotABatch(f"the column {name} contains values that are not numbers")
         if not np.isfinite(column).all() and name not in ("action_logp", "action_prob"):
-            raise NotABatch(f"column {name} contains NaN or infinity")
+            raise NotABatch(f"the column {name} contains NaN or infinity")
         if name in ("obs", "new_obs"):
             of, column = self.spaces, _as_seen(self.spaces, column)
             kind = of.observation_dtype
@@ -185,14 +185,15 @@ class Rows:
         rows = _reshape("actions", column, shape, layout.dtype, (1,) if shape == () else None)
         if not layout.real_columns and (rows != np.asarray(column).reshape(rows.shape)).any():
             raise NotABatch(
-                "column actions contains fractions, but the environment's actions are whole numbers"
+                "the column actions contains fractions, but the environment's actions are whole "
+                "numbers"
             )
         for i in layout.choice_columns:
             chosen, size = rows.reshape(len(rows), -1)[:, i], layout.sizes[i]
             if len(chosen) and not (chosen.min() >= 0 and chosen.max() < size):
                 wrong = chosen[(chosen < 0) | (chosen >= size)][0]
                 raise NotABatch(
-                    f"column actions contains {wrong}, but the environment's actions are 0 to "
+                    f"the column actions contains {wrong}, but the environment's actions are 0 to "
                     f"{size - 1}"
                 )
         return rows if self.spread is None else (rows - self.spread[1]) / self.spread[0]
@@ -308,7 +309,7 @@ def _reshape(
     Raises NotABatch if its rows have neither this shape nor `other_shape`.
     """
     if column.ndim == 0 or column.shape[1:] not in (shape, other_shape):
-        raise NotABatch(f"column {name} has rows of shape {column.shape[1:]}; expected {shape}")
+        raise NotABatch(f"the column {name} has rows of shape {column.shape[1:]}; expected {shape}")
     return np.asarray(column.reshape(len(column), *shape), dtype=dtype)
 
 
@@ -338,7 +339,7 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
             columns["action_logp"] = np.log(columns["action_prob"])
     if len(wrong := np.flatnonzero(~np.isfinite(columns["action_logp"]))):
-        found = f"column {given} holds {columns[given][wrong[0]]} in row {wrong[0]}"
+        found = f"the column {given} holds {columns[given][wrong[0]]} in row {wrong[0]}"
         remedy = "leave the column out if the probabilities of the actions are unknown"
         raise NotABatch(f"{found}, which an action that was taken cannot have; {remedy}")
 

@@ -116,9 +116,9 @@ def numeric_column(name: str, column: "pa.ChunkedArray") -> Array:
         array = array.flatten()
     of = array.type
     if not (pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)):
-        raise NotABatch(f"column {name} holds {str(of)[:60]}, which are not numbers")
+        raise NotABatch(f"the column {name} holds {str(of)[:60]}, which are not numbers")
     if array.null_count:
-        raise NotABatch(f"column {name} has {array.null_count} missing values")
+        raise NotABatch(f"the column {name} has {array.null_count} missing values")
     return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)
 
 
@@ -201,7 +201,7 @@ def _regroup(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
         columns = {name: one for name, one in batch.items() if name != "has_next"}
         if waiting and columns.keys() != waiting[0].keys():
             odd = sorted(columns.keys() ^ waiting[0].keys())
-            problem = f"column {odd[0]} is in some batches, but not in others"
+            problem = f"the column {odd[0]} is in some batches, but not in others"
             raise StoredDataError(path, problem, "give all batches the same columns")
         waiting.append(columns)
         if sum(len(one["obs"]) for one in waiting) >= GROUP:

@@ -437,7 +437,7 @@ def test_a_file_under_anothers_name_is_refused(saved: Saved, tmp_path: Path) -> 
 
 def test_a_step_other_than_the_names_is_refused(saved: Saved) -> None:
     renamed = saved.path.rename(saved.path.with_name(f"ckpt-0000000008-{saved.digest}.swck"))
-    assert "its step is 7" in str(_refused(renamed))
+    assert "the step is 7" in str(_refused(renamed))
 
 
 def test_a_whole_file_under_any_other_name_is_read(saved: Saved, tmp_path: Path) -> None:

@@ -432,7 +432,7 @@ def test_W18_a_reader_of_ones_own_is_checked_and_has_its_state(tmp_path: Path) -
     assert trainer.workers.get_state()[0]["readers"][f"{__name__}:Own"] == {"given": 16}
     trainer.stop()
     wrong = dqn(tmp_path, f"{__name__}:Wrong")
-    with pytest.raises(StoredDataError, match=r":Wrong: column obs has rows of shape \(3,\)"):
+    with pytest.raises(StoredDataError, match=r":Wrong: the column obs has rows of shape \(3,\)"):
         wrong.train()
     wrong.stop()
     with pytest.raises(
@@ -597,7 +597,7 @@ def test_hostile_packed_columns_are_refused_and_run_nothing(name: str, tmp_path:
     path = written(tmp_path, LINE, changed(obs=HOSTILE[name]))
     reader = JsonReader([path], rows())
     reader.next()
-    with pytest.raises(StoredDataError, match=r"a\.json:2: column obs holds ") as error:
+    with pytest.raises(StoredDataError, match=r"a\.json:2: the column obs holds ") as error:
         reader.next()
     assert "\n" not in str(error.value)
 

@@ -205,7 +205,7 @@ def test_what_minari_itself_recorded_is_read(sets: Path) -> None:
     assert batch["actions"].tolist() == [0, 2]
     assert batch["terminateds"].tolist() == [False, True]
     with pytest.raises(
-        StoredDataError, match="data:1: column obs contains values that are not numbers"
+        StoredDataError, match="data:1: the column obs contains values that are not numbers"
     ):
         files_reader("input", "minari:ours/dicts-v0", rows()).next()
 
@@ -566,8 +566,8 @@ def test_a_data_set_in_hdf5_is_read_and_leads_nowhere_else() -> None:
     def outside(group: Any) -> None:
         group.create_dataset("observations", (4, 4), "f4", external=[(str(secret), 0, 64)])
 
-    refused(linked, r"'observations' leads elsewhere")
-    refused(outside, r"'observations' leads to other files")
+    refused(linked, r"'observations' is a link, or is nested")
+    refused(outside, r"the data of 'observations' are in other files")
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(StoredDataError, match="no HDF5 file"):
         files_reader("input", "minari:published-v0", rows()).next()
