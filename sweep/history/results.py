@@ -79,7 +79,7 @@ def _describe(value: Any) -> str:
     if to_number(_to_scalar(value)) is not None:
         return ""
     if isinstance(value, str):
-        return f"a text, {shorten(value, 40)}"
+        return f"the text {shorten(value, 40)}"
     if isinstance(value, Mapping):
         return f"a nested dict with {', '.join(printable(str(key)) for key in value) or 'nothing'}"
     shape = getattr(value, "shape", None)

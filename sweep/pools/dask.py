@@ -65,8 +65,8 @@ class Pool(cluster.ClusterPool):
                     raise OSError("it accepts connections but sends nothing") from None
         except (OSError, ImportError) as error:
             raise StorageError(
-                f"--address: no usable Dask scheduler at {self._address} ({error}); start "
-                "one there, or use certificates of the same authority on both sides"
+                f"--address: there is no usable Dask scheduler at {self._address} ({error}); "
+                "start one there, or use certificates of the same authority on both sides"
             ) from error
         self._connection = self._client.scheduler_comm
         self._client.subscribe_topic("all", self._handle_event)  # before listing the workers

@@ -68,8 +68,8 @@ class Searcher(searchers.Searcher):
         if not modelled(space):
             seen = ", ".join(space.domains) or "no searched parameter"
             problem = (
-                "searcher cmaes needs a searched number without a condition, but the space "
-                f"has only: {seen}"
+                "the searcher cmaes needs a searched number without a condition, but the space "
+                f"has only {seen}"
             )
             hint = "search such a number, or use searcher: tpe, which models choices too"
             raise space.source.refuse((), seen, hint=hint, problem=problem)

@@ -269,8 +269,8 @@ def check_moments(moments: Mapping[str, Mapping[str, Any]], config: OptimizerCon
     for weight, found in moments.items():
         if found and found.keys() != set(expected):
             raise ValueError(
-                f"optimizer.{weight}: {', '.join(found)}; expected {', '.join(expected)}, as "
-                f"optimizer.name is {config.name}"
+                f"the optimiser's state of {weight} has {', '.join(found)}; expected "
+                f"{', '.join(expected) or 'none'}, as optimizer.name is {config.name}"
             )
 
 

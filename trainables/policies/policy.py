@@ -181,7 +181,9 @@ def check_fits(
     for part, found, known in (("weights", weights, shapes), ("optimizer", moments, parameters)):
         if found.keys() != set(known):
             other = sorted(set(found) ^ set(known))
-            raise ValueError(f"{part}: it belongs to another policy, which differs in {other}")
+            raise ValueError(
+                f"{part}: the state belongs to another policy, which differs in {other}"
+            )
     for config, names in groups:
         check_moments({name: moments[name] for name in names}, config)
     for name, (shape, kind) in shapes.items():

@@ -156,7 +156,9 @@ def read_policy(path: str, name: str) -> Trained:
         name = next(iter(members))
     if name not in members:
         there = ", ".join(members) or "none"
-        raise CheckpointError(source, f"it holds no policy {name!r}; its policies are {there}")
+        raise CheckpointError(
+            source, f"it contains no policy {name!r}; the policies in it are {there}"
+        )
     own = members[name]
     collected = own.get("collected")
     spreads = collected.get("normalize_actions") if isinstance(collected, Mapping) else None
@@ -228,7 +230,8 @@ def load_trained(
     if problem := find_mismatch(weights, expected):
         raise _source_error(key, path, problem)
     if (state or {}).keys() != observation_filter.get_state().keys():
-        raise _source_error(key, path, "its policy used another observation_filter; set that one")
+        problem = "its policy was trained with another observation_filter; set the same one"
+        raise _source_error(key, path, problem)
     if None not in (spreads_actions, spread_them) and spreads_actions != spread_them:
         learnt = in_yaml(spread_them)
         problem = f"its policy was trained with normalize_actions: {learnt}; set this value"
@@ -242,7 +245,7 @@ def _source_error(key: str, path: str, problem: str) -> ConfigError:
 
     `key` is the setting that names the file.
     """
-    allowed = "a checkpoint or safetensors file of such a policy, or a folder with one"
+    allowed = "a checkpoint or safetensors file of a policy that fits, or a folder with one"
     problem = f"the policy cannot start from {shorten(path)}: {problem}"
     return ConfigError(key, path, allowed, problem=problem)
 

@@ -139,7 +139,7 @@ class Trainer(TrainingLoop):
         memory = sum(inputs[name]["shape"][1] for name in export.STATES_IN if name in inputs)
         sampling = settings.sampling
         connectors = spaces.connected(
-            "player",
+            "compute_action",
             filters_.NoFilter(),
             sampling.clip_actions,
             sampling.spreads_actions,

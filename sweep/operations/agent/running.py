@@ -110,7 +110,7 @@ def validate(
         )
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"validate: this took longer than {VALIDATE_S:g} seconds; a person can allow "
+            f"validate: the check took longer than {VALIDATE_S:g} seconds; a person can allow "
             "more time with `sweep validate SPACE --for SECONDS`"
         ) from None
     if ended.returncode:

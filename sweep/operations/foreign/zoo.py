@@ -346,7 +346,7 @@ class _Settings:
             self.config["model"] = model
         left = [key for key in kwargs if key not in ("net_arch", "activation_fn", "ortho_init")]
         if left:
-            self.notes.append(f"Not converted of policy_kwargs: {', '.join(map(str, left))}.")
+            self.notes.append(f"Not converted from policy_kwargs: {', '.join(map(str, left))}.")
         return True
 
     def _take_train_freq(self, value: Any) -> bool:

@@ -226,8 +226,8 @@ def _contour(data: Data) -> Section | None:
         return None
     one, other = (axis["name"] for axis in data["contour"]["axes"])
     note = (
-        f"{one} and {other}: which share of the trials of the same rung such settings beat, on the "
-        "average over all other settings. The dots are the trials."
+        f"{one} and {other}: the share of the trials at the same rung that such settings beat, "
+        "averaged over all other settings. The dots are the trials."
     )
     return Section("contour", "Two settings together", note, [chart("contour")], "Contour")
 
@@ -242,7 +242,9 @@ def _parallel(data: Data) -> Section | None:
         tag("button", name, data_share=share, type="button", aria_pressed=str(share == 1).lower())
         for name, share in shares
     ]
-    note = "A line for each trial, the better the stronger; settings that decide most come first."
+    note = (
+        "A line for each trial, better ones in stronger colours; the most important settings first."
+    )
     if points["left_out"]:
         note += f" {formatting.plural(points['left_out'], 'further setting')} are left out."
     body = [tag("div", buttons, class_="buttons"), chart("parallel")]
@@ -259,7 +261,9 @@ def _slices(data: Data) -> Section | None:
     points = data["points"]
     if points is None:
         return None
-    note = "The score of each trial against each setting; the further it came, the stronger."
+    note = (
+        "The score of each trial against each setting; longer trained trials in stronger colours."
+    )
     if points["since"]:
         note += " Rings are trials from before the space changed."
     charts_of = [chart("slice", data_index=index) for index in range(len(points["axes"][:_SLICES]))]

@@ -149,11 +149,12 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
     parts = [f"The best {shown} of {scored:,} trials with a score in {sweep.spec.metric}."]
     aggregate = sweep.history.objective.aggregate
     if several and _is_of_the_mean(aggregate):
-        parts.append(f"Intervals hold the true mean with probability {LEVEL:.0%}, over seeds.")
+        parts.append(f"Over seeds, intervals contain the true mean with probability {LEVEL:.0%}.")
     elif several:
         parts.append(
-            f"Intervals are {LEVEL:.0%} bootstraps of the {aggregate.kind} over seeds, and too "
-            "narrow where these are few: of three they hold the true value three times in four."
+            f"Intervals are {LEVEL:.0%} bootstrap intervals of the {aggregate.kind} over seeds. "
+            "With few seeds they are too narrow: with three, they contain the true value only "
+            "three times in four."
         )
     elif not sweep.history.expectations.is_random:
         parts.append("No trial drew a random number or read its seed: scores contain no luck.")
@@ -161,7 +162,7 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
         parts.append(
             "They are ordered by the score that is expected of their settings on new seeds, as "
             "the best score of many is partly luck. "
-            f"`sweep best {sweep.folder.in_commands} --test-seeds 10` retrains it on new seeds."
+            f"`sweep best {sweep.folder.in_commands} --test-seeds 10` retrains the best."
         )
     if (found := overview.outlook(sweep.history)) is not None:
         said = formatting.describe_outlook(found, sweep.spec.metric)
@@ -185,7 +186,7 @@ def _remarks(trials: Sequence[Trial], first_of_space: int) -> Iterator[str]:
         its = f"trial{'s' * (len(lost) > 1)} {', '.join(lost)}"
         yield f"The last results of {its} are unsaved: no checkpoint was taken after them."
     if any(trial.parent is not None for trial in trials):
-        yield "Iterations and steps of a child include its parent's up to its birth."
+        yield "The iterations and steps of a child include those of its parent before the copy."
     if any(trial.number < first_of_space for trial in trials):
         yield f"{_EARLIER} marks trials from before the space changed."
 
@@ -335,7 +336,7 @@ def time_use(data: Mapping[str, Any] | None) -> Section | None:
     bars = (("By what was done", data["parts"]), ("Training, by what became of it", data["fates"]))
     body = [part for title, its in bars if its for part in (tag("h3", title), *_bar(its))]
     whole = formatting.duration(sum(data["parts"].values()))
-    note = f"The time of all slots together, {whole}; below it that of training alone."
+    note = f"The time of all slots together, {whole}; below it, that of training alone."
     return Section("time", "Where the time went", note, body, "Time")
 
 
@@ -385,7 +386,9 @@ def failures(sweep: Sweep) -> Section | None:
         body.append(_folded(title, preformatted(trial.deciding_replica.error)))
     count = formatting.plural(len(failed), "trial")
     shown = f", {FAILED} are shown" if len(failed) > FAILED else ""
-    note = f"{count} failed{shown}; what else ended badly was tried again or ended its trial."
+    note = (
+        f"{count} failed{shown}; other slices that ended badly were tried again, or ended a trial."
+    )
     return Section("failures", "Failures", note, body)
 
 

@@ -45,8 +45,8 @@ class Enumerating(searchers.Searcher):
             if domain.size() is None:
                 given = domain.describe()
                 problem = (
-                    f"the parameter has infinitely many values ({given}), but searcher "
-                    f"{self.name} tries all"
+                    f"the parameter has infinitely many values ({given}), but the "
+                    f"searcher {self.name} tries all values"
                 )
                 hint = (
                     "write {choice: [...]}, give a step, or use searcher: qmc, which covers ranges "
@@ -56,8 +56,8 @@ class Enumerating(searchers.Searcher):
                 raise space.source.refuse(path, given, hint=hint, problem=problem)
         count = enumeration.Points(space).count
         if count > MOST:
-            problem = f"the space has {count} points, too many for searcher {self.name}, which "
-            problem += "visits all"
+            problem = f"the space has {count} points, too many for the searcher {self.name}, "
+            problem += "which tries all of them"
             hint = "use searcher: qmc, which covers a large space evenly"
             raise space.source.refuse((), f"{count} points", f"at most {MOST}", hint, problem)
 

@@ -673,8 +673,8 @@ def _note(context: TrackerContext, changed: Sequence[str]) -> str:
     return (
         f"**{context.name}**: `{spec.trainable}`, searched by {spec.searcher.name}, scheduled by "
         f"{spec.scheduler.name}; best is the {best} `{spec.metric}`.\n\n"
-        f"Each trial is a run below this one. This page is a copy: the sweep itself lies in its "
-        f"folder.\n\n"
+        f"Each trial is a run below this one. This page is a copy; the sweep itself is stored in "
+        f"its folder.\n\n"
         f"    sweep status {context.name}\n"
         f"    sweep resume {context.name}\n"
         f"    sweep export-model {context.name} --out DIR\n" + (f"\n{since}\n" if changed else "")

@@ -204,7 +204,7 @@ def test_few_trials_of_a_large_sweep_are_learnt_from_evenly(
         ),
         (
             ["empty"],
-            "the sweep empty cannot be used: only 0 trials of it have a loss; .*at least 2 trials",
+            "the sweep empty cannot be used: only 0 trials in it have such a score; .*at least 2",
         ),
     ],
 )

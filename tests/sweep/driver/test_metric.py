@@ -243,7 +243,7 @@ def test_a_mean_over_episodes_is_waited_for_until_one_has_ended(tmp_path: Path) 
     [
         ("losses", "'losses' is an array of shape (2, 3), not a number"),
         ("several", "'several' is a list of 2, not a number"),
-        ("told", "'told' is a text, 'all is well', not a number"),
+        ("told", "'told' is the text 'all is well', not a number"),
         ("info", "'info' is a nested dict with loss, lr, not a number"),
         ("info", "did you mean 'info/loss' or 'info/lr'?"),
         ("nothing", "'nothing' is None, not a number"),

@@ -215,7 +215,7 @@ def test_a_scheduler_that_does_not_answer_is_the_outsides_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_pool, "CONNECT_S", 0.5)
-    with pytest.raises(StorageError, match="--address: no usable Dask scheduler at") as no:
+    with pytest.raises(StorageError, match="--address: there is no usable Dask scheduler at") as no:
         pools.check("dask@tcp://127.0.0.1:9", (), tmp_path)
     assert no.value.exit_code == 4
 

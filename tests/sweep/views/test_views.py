@@ -154,7 +154,9 @@ def test_steps_of_a_child_are_its_networks_and_its_own_ones_add_up(
     told = f"{child['steps']:.0f} steps, {child['own_steps']:.0f} of them its own"
     assert told in here("show", "demo", child["trial"])[1]
     html = page.build(lookup.read(folder), 0.0)
-    assert "Iterations and steps of a child include its parent&#x27;s up to its birth." in html
+    assert (
+        "The iterations and steps of a child include those of its parent before the copy." in html
+    )
 
 
 def test_without_children_there_are_no_own_steps_to_tell(

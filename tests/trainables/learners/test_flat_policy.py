@@ -188,8 +188,8 @@ def test_moments_of_some_weights_are_taken_over_and_those_of_others_are_at_rest(
 @pytest.mark.parametrize(
     ("part", "says"),
     [
-        ({"weights": {}}, "weights: it belongs to another policy"),
-        ({"optimizer": {}}, "optimizer: it belongs to another policy"),
+        ({"weights": {}}, "weights: the state belongs to another policy"),
+        ({"optimizer": {}}, "optimizer: the state belongs to another policy"),
     ],
 )
 def test_the_state_of_another_policy_is_refused_and_changes_nothing(

@@ -239,7 +239,7 @@ def test_E14_the_last_policy_and_states_of_another_are_refused() -> None:
     with pytest.raises(ConfigError, match="is the last policy"):
         trainer.remove_policy("main")
     state = {**trainer.get_policy("main").get_state(), "weights": {}}
-    with pytest.raises(ValueError, match="it belongs to another policy"):
+    with pytest.raises(ValueError, match="the state belongs to another policy"):
         trainer.add_policy("past", policy_state=state)
     assert trainer.get_weights().keys() == {"main"}
     assert trainer.train()["policy_reward_mean"].keys() == {"main"}

@@ -75,7 +75,7 @@ def test_the_observation_filter_comes_along_and_another_one_is_refused(tmp_path:
     trainer, other = made(restore=str(tmp_path), **filtered), made(restore=str(tmp_path))
     seen = [one.filters["observation"].get_state() for one in (teacher, trainer)]
     assert repr(seen[0]) == repr(seen[1])
-    with pytest.raises(ConfigError, match=r"^restore: .* used another observation_filter"):
+    with pytest.raises(ConfigError, match=r"^restore: .* trained with another observation_filter"):
         other.train()
     for one in (teacher, trainer, other):
         one.stop()
@@ -159,7 +159,7 @@ def test_a_checkpoint_of_another_trainable_is_refused_by_its_key(
     data: Mapping[str, Any], tmp_path: Path
 ) -> None:
     path = file.write(tmp_path, 1, {}, {"trainable": {"data": data}}).path
-    with pytest.raises(ConfigError, match=r"^restore: .* it holds no policy 'default_policy'"):
+    with pytest.raises(ConfigError, match=r"^restore: .* it contains no policy 'default_policy'"):
         PPO.check_config({**SMALL, "restore": str(path)})
 
 

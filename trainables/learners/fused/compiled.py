@@ -85,7 +85,7 @@ class Kernel:
         self.name = str(library.kernel_name().decode())
         widest = int(library.kernel_bits())
         if not widest or (bits or 0) > widest:
-            raise OSError(f"{path}: this processor lacks the instructions for it")
+            raise OSError(f"{path}: this processor lacks the instructions that this kernel needs")
         if library.kernel_problem() != ctypes.sizeof(Problem):
             raise OSError(f"{path}: was built from another kernel.c; rebuild it with make kernels")
         self.bits = bits or widest

@@ -212,11 +212,14 @@ class HandWritten(Actor):
         columns = {name: np.asarray(one) for name, one in (said or {}).items()}
         if wrong := [name for name, one in columns.items() if len(one) != count]:
             raise self._invalid_result(
-                f"{', '.join(wrong)} with other numbers of rows than {count}"
+                f"{', '.join(wrong)} with another number of rows than {count}, the number of "
+                "observations"
             )
         if self._knows_columns and columns.keys() != self.columns.keys():
             gave, expected = (", ".join(one) or "none" for one in (columns, self.columns))
-            raise self._invalid_result(f"the further outputs {gave}; at first they were {expected}")
+            raise self._invalid_result(
+                f"the further outputs {gave}; in the first call, they were {expected}"
+            )
         return Acted(rows_of(self._action, list(actions)), columns, after)
 
     def _invalid_result(self, gave: str) -> WorkerError:

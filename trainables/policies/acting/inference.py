@@ -97,8 +97,8 @@ class InferencePolicy:
         expected = self.split_state(self.initial_memory())
         if len(state) != len(expected):
             raise ValueError(
-                f"state: a list of length {len(state)}; expected length {len(expected)} for this "
-                "policy: pass what get_initial_state() or the last call returned"
+                f"the state is a list of length {len(state)}; expected length {len(expected)} for "
+                "this policy: pass what get_initial_state() or the last call returned"
             )
         parts = [np.asarray(part, dtype=np.float32) for part in state]
         shapes, known = [p.shape for p in parts], [p.shape for p in expected]

@@ -35,7 +35,9 @@ def load(path: str | Path) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     if graph is None:
         raise ValueError(f"{path}: contains only weights, not an exported policy with its graph")
     if unknown := sorted({node["kind"] for node in graph["nodes"]} - OPERATIONS.keys()):
-        raise ValueError(f"{path}: unknown operations: {', '.join(unknown)}")
+        raise ValueError(
+            f"{path}: contains operations that this version does not know: {', '.join(unknown)}"
+        )
     return lambda inputs: run(graph, constants, inputs, OPERATIONS)
 
 

@@ -59,7 +59,9 @@ def inline(
             )
     except Exception as error:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ExportError(f"torch writes no ONNX graph of {named}: {why}") from error
+        raise ExportError(
+            f"torch cannot export {named} to ONNX: {why}; use a checkpoint instead"
+        ) from error
     traced = onnx.load_from_string(file.getvalue()).graph
     names = {"rows": rows, "": "", **{one: one for one in outputs}}
 

@@ -185,7 +185,7 @@ class Collector(Algorithm):
         self.gives_copies = self._gives_copies()
         sampling, observed = settings.sampling, self.filters["observation"]
         connectors = self.spaces.connected(
-            "player",
+            "compute_action",
             observed,
             sampling.clip_actions,
             sampling.spreads_actions,

@@ -81,7 +81,7 @@ class Policy:
         """
         trainer, count = self._trainer, len(obs_batch)
         if not count:
-            raise ValueError("no observations; give at least one")
+            raise ValueError("there are no observations; give at least one")
         if state_batches is None:
             state_batches = [np.stack([part] * count) for part in self.get_initial_state()]
         inference = trainer.inference

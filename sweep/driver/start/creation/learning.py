@@ -155,8 +155,8 @@ def _learn(spec: SweepSpec, folder: Folder, limit: int) -> EarlierSweep:
     if len(ranked) < LEAST:
         had = plural(len(ranked), "trial")
         raise _UnsuitableSweep(
-            f"a sweep in which at least {LEAST} trials have a {spec.metric}",
-            f"only {had} of it {'has' if len(ranked) == 1 else 'have'} a {spec.metric}",
+            f"a sweep in which at least {LEAST} trials have a score in {spec.metric}",
+            f"only {had} in it {'has' if len(ranked) == 1 else 'have'} such a score",
         )
     rows = [
         RankedSettings(trial.number, rank, settings)

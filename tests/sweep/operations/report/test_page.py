@@ -108,9 +108,9 @@ def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("mean", "Intervals hold the true mean with probability 95%, over seeds."),
-        ("worst", "Intervals hold the true mean with probability 95%, over seeds."),
-        ("iqm", "Intervals are 95% bootstraps of the iqm over seeds, and too narrow"),
+        ("mean", "Over seeds, intervals contain the true mean with probability 95%."),
+        ("worst", "Over seeds, intervals contain the true mean with probability 95%."),
+        ("iqm", "Intervals are 95% bootstrap intervals of the iqm over seeds"),
     ],
 )
 def test_of_the_intervals_the_page_says_what_they_hold(kind: str, says: str) -> None:
