@@ -106,7 +106,7 @@ def _validate_sources(value: Any) -> Any:
             raise WrongKey((), value, "1 in all", problem=problem)
         named = {_with_path(source): float(share) for source, share in value.items()}
         if any(callable(source) for source in named):
-            raise ValueError("sources with a name: paths, or classes or functions of modules")
+            raise ValueError("paths, or classes or functions that can be imported from a module")
         return {str(source): share for source, share in named.items()}
     return _with_path(value)
 

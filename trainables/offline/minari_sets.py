@@ -205,7 +205,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         )
     for key in ("observation_space", "action_space"):
         if not isinstance(description.get(key), str):
-            hint = "write the data set with this key, since no code that it names is run"
+            hint = "write the data set with this key"
             raise StoredDataError(file, f"the key {key} is missing", hint)
     if type(description.get("total_episodes")) is not int or description["total_episodes"] < 1:
         raise StoredDataError(file, "total_episodes is missing or less than 1")

@@ -407,7 +407,7 @@ def with_ones(**columns: Any) -> dict[str, Any]:
         (with_ones(obs=[[0.0]] * 8), r"policy ones: the column obs has rows of shape \(1,\)"),
         (with_ones(t=[0]), "policy ones: the columns must all have the same number of rows"),
         (with_ones(obs=HOSTILE), "policy ones: the column obs holds a pickle that names"),
-        (with_ones(agent_index=["left"] * 8), "policy ones: column agent_index contains values"),
+        (with_ones(agent_index=["left"] * 8), "policy ones: the column agent_index contains"),
         ({**WHOLE, "count": None}, "count is None; expected the number of env"),
         ({**WHOLE, "count": True}, "count is True; expected"),
         ({**WHOLE, "count": 10**12}, "count is 1000000000000; expected"),
