@@ -54,9 +54,8 @@ def _page(figures: Figures) -> Iterator[str]:
     """Yield the lines of the page: the answer first, how it was measured last."""
     games: Sequence[Figures] = [game for game in figures["games"] if game["methods"]]
     yield from ("# Searches compared with other tools", "", *_answer(games, figures["looks"]), "")
-    yield from _OPENING.format(plays=_counts(games)).splitlines()
-    if note := figures.get("note"):  # on figures that were kept from an earlier run
-        yield from ("", *textwrap.wrap(note, 100))
+    yield from textwrap.wrap(_OPENING.format(plays=_counts(games)), 100, break_on_hyphens=False)
+    yield from ("", *_COMMAND.splitlines())
     yield from ("", "## Regret", "", *_REGRETS.splitlines())
     for workers in sorted({game["workers"] for game in games}):
         its = _with(games, workers)
@@ -81,10 +80,15 @@ def _page(figures: Figures) -> Iterator[str]:
 
 
 def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
-    """Yield the regret of the default, of the baseline and of the best peer in one sentence."""
+    """Yield the regret of the default, of the baseline and of the best peer in one paragraph."""
     its = _with(games, 1)
-    place, medians = looks.index(REACHED_AT), _over_games(its, np.median)
-    found = {name: line[place] for name, line in medians.items() if place < len(line)}
+    place = looks.index(REACHED_AT)
+    means, medians = _over_games(its, np.mean), _over_games(its, np.median)
+    found = {
+        name: (line[place], medians[name][place])
+        for name, line in means.items()
+        if place < len(line)
+    }
     others = [name for name in found if not is_ours(name)]
     if not others or not {MAIN, BASELINE} <= found.keys():
         yield "The worth of recommended settings on seeds that no search saw."
@@ -93,13 +97,18 @@ def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
     yield from textwrap.wrap(
         f"How good are the settings that a search recommends? After as many environment steps as "
         f"{REACHED_AT} full trainings, sweep's default method recommends settings that score "
-        f"{found[MAIN]:.0f} % lower than the best ones (median of {len(its)} benchmark tasks, "
-        f"called games, on seeds that no search saw; percentages are of a game's range of scores). "
-        f"Settings of the best other method, {peer}, score {found[peer]:.0f} % lower. Without "
-        f"knowledge from other games and with one seed per setting (`asha` with `tpe`), sweep's "
-        f"settings score {found[BASELINE]:.0f} % lower.",
+        f"{_percent(*found[MAIN])} lower than the best ones, as the mean over {len(its)} benchmark "
+        f"tasks, called games, on seeds that no search saw. Percentages are of a game's range of "
+        f"scores. Settings of the best other method, {peer}, score {_percent(*found[peer])} lower. "
+        f"Without knowledge from other games and with one seed per setting (`asha` with `tpe`), "
+        f"sweep's settings score {_percent(*found[BASELINE])} lower.",
         100,
     )
+
+
+def _percent(mean: float, median: float) -> str:
+    """Return the mean over games, with the median in brackets."""
+    return f"{mean:.0f} % (median: {median:.0f} %)"
 
 
 def _savings(games: Sequence[Figures]) -> Iterator[str]:
@@ -122,9 +131,13 @@ def _peers(figures: Figures) -> str:
 
 
 def _counts(games: Sequence[Figures]) -> str:
-    """Return the least and the greatest number of plays of a game, such as "5 to 8"."""
-    counts = sorted({game["plays"] for game in games}) or [0]
-    return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    """Return how often each search was played, such as "5 to 8 times with one worker"."""
+    texts = []
+    for workers in sorted({game["workers"] for game in games}):
+        counts = sorted({game["plays"] for game in _with(games, workers)})
+        times = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+        texts.append(f"{times} times with {_workers(workers)}")
+    return " and ".join(texts)
 
 
 def _with(games: Sequence[Figures], workers: int) -> list[Figures]:
@@ -270,11 +283,10 @@ def _over_games(
 
 
 _OPENING = """Methods in bold are sweep's; those of other tools are called *peers*. Each search was
-repeated {plays} times per game with the same seeds for all methods; a repetition is called a
-*play*. For details, see [How the searches are played](#how-the-searches-are-played). This command
-runs the searches and writes the page:
-
-    python -m benchmarks.search --table curves.npz --tables FOLDER
+repeated per game with the same seeds for all methods, {plays}; a repetition is called a *play*.
+For details, see [How the searches are played](#how-the-searches-are-played). This command runs the
+searches and writes the page:"""
+_COMMAND = """    python -m benchmarks.search --table curves.npz --tables FOLDER
 
 ![Regret against trainings, mean over games](search.svg)"""
 _REGRETS = """The regret of a search says how much worse its recommended settings score than the
