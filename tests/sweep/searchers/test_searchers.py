@@ -373,7 +373,7 @@ searcher: {searcher}
         ("{name: gp, n_startup_trials: 0}", "0.1", "searcher.n_startup_trials", "1"),
         ("{name: bohb, random_fraction: 2}", "0.1", "searcher.random_fraction", "1"),
         ("{name: cmaes, population_size: 3}", "0.1", "searcher.population_size", "4"),
-        ("{name: random, duplicates: 1}", "0.1", "searcher.duplicates", "boolean"),
+        ("{name: random, duplicates: 1}", "0.1", "searcher.duplicates", "true or false"),
         ("genetic", "0.1", "test.yaml:9: searcher", "nsga2"),
     ],
 )
