@@ -112,16 +112,18 @@ def _command(data: Data) -> str:
 def _test_line(tested: Data) -> str:
     """Return the line about one tested trial: its interval over test seeds and its score before.
 
-    `tested` is one of the ``trials`` of `final_evaluation.report`. Without an interval, the line
-    has the single scores, or says that there is none.
+    `tested` is one of the ``trials`` of `final_evaluation.report`. With fewer than two scores, the
+    line has the only one, or says that there is none.
     """
-    interval, ended, missing = tested["estimate"], tested["ended"], tested["without_score"]
-    if interval is None:
+    estimate, ended, missing = tested["estimate"], tested["ended"], tested["without_score"]
+    if estimate is None:
         none = "no score" if ended else "no score yet"
         result = ", ".join(formatting.number(score) for score in tested["scores"]) or none
+    elif estimate["low"] is None:
+        result = f"{formatting.number(estimate['value'])} under each"
     else:
-        low, high = (formatting.number(interval[end]) for end in ("low", "high"))
-        result = f"{formatting.number(interval['value'])} [{low}, {high}]"
+        low, high = (formatting.number(estimate[end]) for end in ("low", "high"))
+        result = f"{formatting.number(estimate['value'])} [{low}, {high}]"
     without = f", {missing} of {ended} without a score" if missing else ""
     return (
         f"trial {tested['trial']}: {result} of {formatting.plural(len(tested['scores']), 'seed')}"

@@ -73,26 +73,29 @@ def progress_text(history: History, final_evaluation: FinalEvaluationBegan) -> s
 def _test_row(trial: Trial, seed: int) -> Data:
     """Return scores of a trial under test seeds with their interval.
 
-    ``estimate`` has ``value``, ``low`` and ``high``; it is None with fewer than two scores.
+    ``estimate`` has ``value``, ``low`` and ``high``; it is None with fewer than two scores. If all
+    scores are equal, they do not show how much seeds differ, and ``low`` and ``high`` are None.
     ``score`` is that of the search, ``scores`` those of the tests; ``ended`` is the number of ended
     tests, of which ``without_score`` have none. `seed` is for the interval's bootstrap.
     """
     scored, aggregate = scores(trial), trial.objective.aggregate
     ended = sum(test.status in FINISHED for test in trial.test_replicas)
-    interval = None
+    estimate: Data | None = None
     if len(scored) > 1:
-        interval = (
+        estimate = asdict(
             stats.mean_interval(scored)
             if _estimate(aggregate) == "mean"
             else stats.bootstrap_interval(scored, aggregate.centre, seed)
         )
+        if len(set(scored)) == 1:
+            estimate |= {"low": None, "high": None}
     return {
         "trial": trial.number,
         "score": trial.score,
         "scores": scored,
         "ended": ended,
         "without_score": ended - len(scored),
-        "estimate": interval and asdict(interval),
+        "estimate": estimate,
     }
 
 

@@ -262,7 +262,8 @@ def test_seeds(sweep: Sweep) -> Section | None:
     rows = []
     for row in data["trials"]:
         found = row["estimate"]
-        ends = formatting.ABSENT if found is None else f"[{found['low']:.4g}, {found['high']:.4g}]"
+        has_ends = found is not None and found["low"] is not None
+        ends = f"[{found['low']:.4g}, {found['high']:.4g}]" if has_ends else formatting.ABSENT
         value = formatting.number(found["value"]) if found else formatting.ABSENT
         numbers = [value, ends, str(len(row["scores"])), formatting.number(row["score"])]
         rows.append([str(row["trial"]), *numbers])

@@ -314,6 +314,21 @@ def test_of_one_score_nothing_is_said_of_luck(here: Here, tmp_path: Path) -> Non
     assert "luck" not in out
 
 
+def test_equal_test_scores_are_shown_without_an_interval(here: Here, tmp_path: Path) -> None:
+    """They do not show how much seeds differ."""
+    calm = write_spec(tmp_path, name="calm", config={"noise": 0.0, "target": 1.0})
+    assert here("run", calm, "--pool", "inline")[0] == 0
+    code, out, _ = here("best", "calm", "--test-seeds", "3", "--pool", "inline", "--jobs", "1")
+    assert code == 0
+    assert re.search(r"# *trial \d: \S+ under each of 3 seeds; \S+ in the search", out)
+    assert "[" not in "".join(line for line in out.splitlines() if "under each" in line)
+    (first, *_) = here.json("best", "calm")["final_evaluation"]["trials"]
+    assert first["estimate"] == {"value": first["scores"][0], "low": None, "high": None}
+    assert here("report", "calm", "--out", tmp_path / "report.html")[0] == 0
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "Under test seeds" in page
+
+
 def test_best_trains_under_test_seeds_and_then_shows_them_again_for_nothing(here: Here) -> None:
     code, out, _ = here("best", "demo", "--test-seeds", "3", "--pool", "inline", "--jobs", "1")
     assert code == 0
