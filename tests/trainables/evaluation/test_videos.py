@@ -331,7 +331,7 @@ def test_W8_an_unfinished_video_leaves_nothing(tmp_path: Path) -> None:
     video = VideoFile(tmp_path / "one.mp4", 30)
     video.close()  # without a picture
     video.add(np.zeros((4, 4, 3), np.uint8))
-    with pytest.raises(ValueError, match="one size"):
+    with pytest.raises(ValueError, match="must have the same shape"):
         video.add(np.zeros((6, 4, 3), np.uint8))
     video.discard()
     assert list(tmp_path.iterdir()) == []
