@@ -7,9 +7,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from benchmarks.chaos.victims import LEAVE_S
+from benchmarks.chaos.victims import LEAVE_S, semaphores_of
 from benchmarks.chaos.workload import Step
 from sweep.history.events import FINISHED, Closed, End, Recorded, Status, TermBegan
 from sweep.history.seeds import replica_name
@@ -18,7 +17,6 @@ from sweep.ledger.ledger import Ledger
 from sweep.operations.upkeep import verify
 from tests.support import sweeps
 
-_SHARED = Path("/dev/shm")  # noqa: S108 folder of semaphores
 _POLL_S = 0.05
 #: Finds the process that a reason names.
 _PID = re.compile(r"(?:worker process |pid )(\d+)")
@@ -83,14 +81,14 @@ def _memory(folder: Folder) -> Iterator[str]:
 
     A process of its own removes them, which may be slow on a busy machine.
     """
-    end = time.monotonic() + LEAVE_S
-    for record in read(folder):
+    end, records = time.monotonic() + LEAVE_S, read(folder)
+    for record in records:
         if isinstance(record.event, TermBegan):
-            name = f"sem.loky-{record.event.pid}-*"
-            while (left := list(_SHARED.glob(name))) and time.monotonic() < end:
+            pid, began = record.event.pid, records[0].time
+            while (left := semaphores_of(pid, began)) and time.monotonic() < end:
                 time.sleep(_POLL_S)
             if left:
-                yield f"driver {record.event.pid} left {len(left)} semaphores"
+                yield f"driver {pid} left {len(left)} semaphores"
 
 
 def read(folder: Folder) -> list[Recorded]:

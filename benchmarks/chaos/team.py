@@ -22,7 +22,7 @@ import psutil
 
 from benchmarks.chaos.kills import temporary_folder
 from benchmarks.chaos.store_cases import Failed
-from benchmarks.chaos.victims import PATIENCE_S, Sweep, started_by
+from benchmarks.chaos.victims import PATIENCE_S, Sweep, semaphores_of, started_by
 from benchmarks.chaos.workload import JOBS, STEPS
 from tests.support import s3
 from tests.support.cluster import Cluster
@@ -34,7 +34,6 @@ AWAY_S = 1.0
 #: Seconds within which processes must end by themselves on a busy machine.
 LEAVE_S = 60.0
 _POLL_S = 0.01
-_SHARED = Path("/dev/shm")  # noqa: S108 folder of semaphores
 
 
 class Part(StrEnum):
@@ -76,6 +75,7 @@ class Team:
         self._released: list[subprocess.Popen[bytes]] = []
         """Workers that the cluster no longer has, and that must end by themselves."""
         self._killed: list[int] = []
+        self._began = time.time()
         """Processes of killed workers."""
 
     def sweep(self, spec: str, in_storage: bool = True) -> Sweep:
@@ -207,7 +207,7 @@ class Team:
 
     def _semaphores(self) -> Iterator[str]:
         for worker in self._killed:
-            yield from (one.name for one in _SHARED.glob(f"sem.loky-{worker}-*"))
+            yield from (one.name for one in semaphores_of(worker, self._began))
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ PATIENCE_S = 600.0
 #: on a busy machine.
 LEAVE_S = 60.0
 _POLL_S = 0.01
+_SHARED = Path("/dev/shm")  # noqa: S108 folder of semaphores
 
 
 class Victim(StrEnum):
@@ -191,6 +192,20 @@ def starter_of(process: psutil.Process) -> psutil.Process | None:
     """Return the parent of a process; a reaper is replaced by its own parent."""
     parent = process.parent()
     return starter_of(parent) if parent is not None and _is_reaper(parent) else parent
+
+
+def semaphores_of(pid: int, since: float) -> list[Path]:
+    """Return the files of the semaphores that a process left.
+
+    Semaphores from before `since`, in seconds since 1970, are those of an earlier process with the
+    same number.
+    """
+    found = []
+    for path in _SHARED.glob(f"sem.loky-{pid}-*"):
+        with suppress(FileNotFoundError):  # it may be removed meanwhile
+            if path.stat().st_mtime >= since:
+                found.append(path)
+    return found
 
 
 def _is_reaper(process: psutil.Process) -> bool:

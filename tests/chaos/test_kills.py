@@ -1,12 +1,13 @@
 """kill -9 at instants that nobody chose, three times per sweep: the long run, short."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from benchmarks.chaos import kill_cluster, kill_lanes, kill_server, kills, partitions
 from benchmarks.chaos.store_cases import Cases
-from benchmarks.chaos.victims import Victim
+from benchmarks.chaos.victims import Victim, semaphores_of
 from benchmarks.chaos.workload import SEARCHES
 from tests.support.proofs import proofs_except
 
@@ -20,6 +21,18 @@ def test_a_sweep_that_is_killed_again_and_again_is_the_one_that_nobody_killed(
     assert kills.run(tmp_path, 3, 0, victim) == 0
     (line,) = Cases(tmp_path, f"kill_{victim}").done.values()
     assert line["kills"] == 3
+
+
+def test_semaphores_of_an_earlier_process_with_the_same_number_are_not_left_by_this_one() -> None:
+    own = Path("/dev/shm") / f"sem.loky-{os.getpid()}-left"  # noqa: S108 folder of semaphores
+    own.touch()
+    try:
+        created = own.stat().st_mtime
+        assert own in semaphores_of(os.getpid(), created)
+        assert own not in semaphores_of(os.getpid(), created + 1)
+        assert semaphores_of(os.getpid() + 1_000_000, 0.0) == []
+    finally:
+        own.unlink()
 
 
 @pytest.mark.proof
