@@ -21,6 +21,7 @@ from sweep.history.replica import Replica
 from sweep.history.seeds import FIRST_TEST, seed_of
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.operations.report import sections
 from sweep.spec import Stop
 from sweep.spec.objective import Score
 from sweep.views import final_evaluation as final_evaluation_view
@@ -324,9 +325,10 @@ def test_equal_test_scores_are_shown_without_an_interval(here: Here, tmp_path: P
     assert "[" not in "".join(line for line in out.splitlines() if "under each" in line)
     (first, *_) = here.json("best", "calm")["final_evaluation"]["trials"]
     assert first["estimate"] == {"value": first["scores"][0], "low": None, "high": None}
-    assert here("report", "calm", "--out", tmp_path / "report.html")[0] == 0
-    page = (tmp_path / "report.html").read_text("utf-8")
-    assert "Under test seeds" in page
+    section = sections.test_seeds(lookup.read(Folder(here.root, "calm")))
+    assert section is not None
+    (comparison,) = re.findall(r"\[[^]]*\]", "".join(str(part) for part in section.body))
+    assert comparison.startswith("[0."), "only the probability has an interval"
 
 
 def test_best_trains_under_test_seeds_and_then_shows_them_again_for_nothing(here: Here) -> None:
