@@ -64,10 +64,10 @@ class SimulationResult:
 
 
 def decisions(records: Sequence[Recorded]) -> list[Decision]:
-    """Return the decisions among events, without the event numbers, which differ after kills.
+    """Return the decisions among events, without numbers that differ after kills.
 
-    They are created trials, slices with a new goal, and changes of status. A slice that continues
-    to the same goal is none.
+    Decisions are created trials, slices with a new goal, and changes of status. Slices that
+    continue to the same goal are left out.
     """
     goals: dict[tuple[int, int], Goal] = {}
     result = []

@@ -86,7 +86,8 @@ def _source_digest(
 def trainable_of(folder: Folder) -> type[Trainable]:
     """Import or unpickle the trainable class of the sweep in `folder`, which runs its code.
 
-    Appends the sweep's folders of modules to `sys.path`. Raises UsageError if it cannot be found.
+    Appends the sweep's folders of modules to `sys.path`. Raises UsageError if the class cannot be
+    found, loaded or trained, and CheckpointError if the file of a pickled one is unusable.
     """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)

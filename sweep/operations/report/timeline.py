@@ -304,8 +304,8 @@ def _slot_time(sweep: Sweep, clock: Clock, used: int) -> float:
 def _training(sweep: Sweep) -> dict[str, float]:
     """Return activity → seconds of all trials, by the timers in results.
 
-    Test seeds are included. The rest of the iterations' time is ``other training``. The only key is
-    ``training`` if the results have no timers; there is none without any time.
+    Test seeds are included. The time of iterations that no timer covers has the key ``other
+    training``, or ``training`` if the results have no timers. Activities without time are left out.
     """
     parts: dict[str, float] = defaultdict(float)
     whole = 0.0

@@ -391,7 +391,10 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Return the settings; raises ValueError if one that `type` lacks is not its default."""
+        """Return the settings.
+
+        Raises ValueError if a setting that this `type` does not read is not its default.
+        """
         refuse_unread(self, "EpsilonGreedy", NOISE_KEYS)
         return self
 
