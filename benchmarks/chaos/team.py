@@ -75,8 +75,9 @@ class Team:
         self._released: list[subprocess.Popen[bytes]] = []
         """Workers that the cluster no longer has, and that must end by themselves."""
         self._killed: list[int] = []
-        self._began = time.time()
         """Processes of killed workers."""
+        self._began = time.time()
+        """Time of the team's start in seconds since 1970."""
 
     def sweep(self, spec: str, in_storage: bool = True) -> Sweep:
         """Return the next sweep, not yet started, with checkpoints in S3 or in its folder."""

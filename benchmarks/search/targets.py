@@ -12,6 +12,7 @@ trained past it: by their last results, and by the means of their results in the
 training, as sweep does (`Replica.late_mean`).
 """
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.pages import replace_between
 from benchmarks.search import game as tables
+from sweep.history.replica import LATE
 
 TABLE = Path(__file__).with_name("tables") / "ppo-cartpole.npz"
 PAGE = Path(__file__).parents[2] / "docs" / "seeds.md"
@@ -106,7 +108,7 @@ def choose(game: tables.Game, target: float, seeds: int, stream: np.random.Gener
         seeds: number of further seeds.
         stream: source of the candidates and of the split of their seeds.
     """
-    quarter = -(-game.points // 4)
+    quarter = math.ceil(LATE * game.points)
     by_last, by_late = game.evals[..., -1], game.evals[..., -quarter:].mean(-1)
     met = first_met(game.evals, target, 1) > 0
     scores = np.zeros((CHOICES, 2))

@@ -115,9 +115,9 @@ class _LevelScores(NamedTuple):
     level: float
     """Value of `time_attr` at which the scores are compared."""
     score: float
-    """Score of the trial: the aggregate over its seeds."""
+    """Score of the trial: the aggregate over `seeds`."""
     seeds: tuple[float, ...]
-    """Score of each seed."""
+    """Score of each seed; of tests past a target, their late means (`_scores_past_targets`)."""
     curves: tuple[float, ...]
     """Weighted mean of each seed's curve (`Replica.curve_mean`); empty if one is unknown."""
     length: float

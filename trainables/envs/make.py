@@ -452,7 +452,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
     if together.has_form(vector):
         vector = together.SteppedTogether(vector, num_envs)
     if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
-        wanted = f"a gymnasium.vector.VectorEnv of {num_envs} environment(s)"
+        wanted = f"a gymnasium.vector.VectorEnv with num_envs={num_envs}"
         why = f"it created {shorten(vector)}, not {wanted}"
         raise ConfigError.of_conflict(place, True, config.env, "false", why)
     speed_up_checks(vector.unwrapped)
