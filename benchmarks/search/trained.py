@@ -91,6 +91,8 @@ TASKS: Mapping[str, Task] = {
     "ppo-cartpole": Task("ppo", "CartPole-v1", PPO, 55_296, ON_POLICY),
     "ppo-pendulum": Task("ppo", "Pendulum-v1", PPO, 110_592, ON_POLICY),
     "dqn-cartpole": Task("dqn", "CartPole-v1", DQN, 27_648, {}),
+    "dqn-acrobot": Task("dqn", "Acrobot-v1", DQN, 55_296, {}),
+    "dqn-mountaincar": Task("dqn", "MountainCar-v0", DQN, 110_592, {}),
     "sac-pendulum": Task("sac", "Pendulum-v1", SAC, 13_500, {}),
 }
 
