@@ -18,9 +18,6 @@ from pathlib import Path
 
 from benchmarks.search import figures, log, ours, peers, plays, report
 
-#: Folder of tables of our own trainers, on which every method is played.
-OWN_TABLES = Path(__file__).with_name("tables")
-
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command line."""
@@ -66,8 +63,11 @@ def main(words: Sequence[str] | None = None) -> None:
         plays.run(selection, path, options.jobs, _print)
     if options.play_only:
         return
-    results = figures.sum_up(log.read(path))
-    report.write(results, folder / report.RESULTS.name, page)
+    results = folder / report.RESULTS.name
+    # plays.jsonl is not committed: without it, the page is written from the figures alone
+    from_figures = options.report_only and not path.exists()
+    found = report.read(results) if from_figures else figures.sum_up(log.read(path))
+    report.write(found, results, page)
 
 
 def _keys(path: Path) -> ours.Keys:
@@ -79,7 +79,7 @@ def _keys(path: Path) -> ours.Keys:
 
 def _tables(files: Sequence[Path], folders: Sequence[Path]) -> list[Path]:
     """Return the tables that exist; print a line for each missing one."""
-    own = sorted(OWN_TABLES.glob("*.npz"))
+    own = sorted(report.OWN_TABLES.glob("*.npz"))
     paths = [*own, *files]
     for folder in folders:
         tables = sorted(folder.glob("*.npz"))

@@ -21,6 +21,8 @@ from benchmarks.search.figures import (
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "docs" / "search.md"
+#: Folder of tables of our own trainers, on which every method is played.
+OWN_TABLES = Path(__file__).with_name("tables")
 #: Number of plays from which on the page states a verdict.
 LEAST_PLAYS = 10
 
@@ -73,7 +75,8 @@ def _page(figures: Figures) -> Iterator[str]:
         yield from ("", *_WITHIN.splitlines(), "")
         yield from _by_game(its, _within)
     yield from _savings(games)
-    yield from ("", *_HOW.format(peers=_peers(figures)).splitlines())
+    for paragraph in _HOW.format(peers=_peers(figures), own=_own_games()).split("\n\n"):
+        yield from ("", *textwrap.wrap(paragraph, 100, break_on_hyphens=False))
     yield from ("", "## Each game, with one worker", "")
     for game in _with(games, 1):
         yield from _regrets(game, figures["looks"])
@@ -124,6 +127,17 @@ def _savings(games: Sequence[Figures]) -> Iterator[str]:
         yield f"| {cells} | **{method}** | {saved:.0%} | {more:+.1f} |"
     saved, more = np.mean([found for _, _, found in rows], axis=0)
     yield f"| mean | | | {saved:.0%} | {more:+.1f} |"
+
+
+def _own_games() -> str:
+    """Return the names of the games of our own trainers, with their settings and seeds."""
+    found = []
+    for path in sorted(OWN_TABLES.glob("*.npz")):
+        with np.load(path, allow_pickle=False) as table:
+            for key in (key for key in table.files if key.endswith("/evals")):
+                settings, seeds, _ = table[key].shape
+                found.append(f"{key.split('/')[0]} ({settings} settings, {seeds} seeds)")
+    return ", ".join(found)
 
 
 def _peers(figures: Figures) -> str:
@@ -321,8 +335,8 @@ search reads parts of these curves. One full training is one whole curve: one se
 seed. In each play the search sees a random half of each setting's seeds; the other half evaluate
 the setting that it recommends. Intervals are 95 % bootstrap intervals of the median over plays.
 `benchmarks/search/game.py` describes the file format of a game; `--table` accepts any such file.
-The games whose names begin with `ppo` or `dqn` contain curves of sweep's own trainers (96 settings
-of PPO or 48 of DQN, under 8 seeds each); `python -m benchmarks.search.trained` makes such a table.
+Some games contain curves of sweep's own trainers, made by `python -m benchmarks.search.trained`:
+{own}.
 
 **sweep** runs as it does for users, with driver, scheduler, searcher and choice of the best trial,
 but on the [simulated pool](testing-schedulers.md). The prior of `default`, which is the knowledge

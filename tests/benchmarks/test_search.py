@@ -365,7 +365,7 @@ def test_picks_at_marks_are_those_that_stand_after_all_ends_of_slices(toy: Game)
 def test_it_plays_goes_on_and_writes_figures_page_and_picture(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "OWN_TABLES", tmp_path / "none")
+    monkeypatch.setattr(report, "OWN_TABLES", tmp_path / "none")
     own, out = tmp_path / "mine.yaml", tmp_path / "out"
     own.write_text("searcher: random\nscheduler: {name: asha, grace_period: 2}\n")
     names = [
@@ -393,6 +393,14 @@ def test_it_plays_goes_on_and_writes_figures_page_and_picture(
     assert page == report.text(found)
     assert "| **mine** |" in page
     assert (out / "search.svg").read_text().count("<svg") == 1
+
+
+def test_without_plays_the_page_is_written_from_the_figures(tmp_path: Path) -> None:
+    stored = tmp_path / "results.json"
+    stored.write_bytes(report.RESULTS.read_bytes())
+    main(["--report-only", "--out", str(tmp_path)])
+    assert stored.read_bytes() == report.RESULTS.read_bytes()
+    assert (tmp_path / "search.md").read_bytes() == report.PAGE.read_bytes()
 
 
 def test_a_method_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
