@@ -15,7 +15,6 @@ import numpy as np
 import psutil
 import pytest
 
-from benchmarks.search import __main__ as command
 from benchmarks.search import (
     figures,
     game,
