@@ -47,8 +47,8 @@ class Expected:
     value: float
     """Expected score, in units of the metric."""
     error: float | None
-    """Standard error of `value`; None if too few trials have scores, or if results do not depend on
-    random numbers."""
+    """Standard error of `value`; None if too few trials have scores, if all scores are equal, or if
+    results do not depend on random numbers."""
     noise: float | None
     """Variance of the score of one further seed around the expectation; None where `error` is."""
     seeds: int
@@ -311,7 +311,8 @@ class Expectations(Summary):
             middle = sign * math.fsum(score / seeds for score in seen.seeds)
             return Expected(middle, None, None, seeds)
         row = fit.rows[trial.number]
-        if not self.is_random:
+        # Scores that are all equal do not show how much seeds differ.
+        if not self.is_random or found.deviation == 0:
             return Expected(sign * float(found.value[row]), None, None, seeds)
         value, error, noise = (float(one[row]) for one in (found.value, found.error, found.noise))
         return Expected(sign * value, error, noise, seeds)

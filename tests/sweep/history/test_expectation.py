@@ -136,6 +136,11 @@ def test_where_all_trials_score_the_same_that_is_no_ceiling() -> None:
     assert [found.value for found in expectations(trials)] == [-200.0] * 6
 
 
+def test_equal_scores_do_not_show_how_much_seeds_differ() -> None:
+    trials = [trial(n, {math.inf: [500.0]}, objective()) for n in range(6)]
+    assert expectations(trials) == [Expected(500.0, None, None, 1)] * 6
+
+
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_the_best_of_many_scores_claims_less_than_it_scored(mode: Mode) -> None:
     wanted = objective(mode)
