@@ -48,7 +48,7 @@ class Override:
         path = path.strip()
         if not equals or not all(path.split(".")):
             hint = f"for example {option} {example}"
-            raise BadConfig(option, text, "key=value", hint, place=Place(option_text))
+            raise BadConfig(option_text, text, "key=value", hint)
         if path.count(".") >= yaml_source.DEEPEST:
             found = f"the path has {path.count('.') + 1} names"
             few = f"at most {yaml_source.DEEPEST}"

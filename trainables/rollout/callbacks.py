@@ -314,14 +314,28 @@ def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
 def _instance(source: Any) -> Callbacks:
     """Call `source`, a class or its path, and return the `Callbacks` object that it makes.
 
-    Raises ConfigError if it cannot be called, or makes another object.
+    Raises ConfigError if it cannot be called without arguments, or makes another object.
     """
-    made = _callable("callbacks", source)()
+    make = _callable("callbacks", source)
+    allowed = "a class derived from trainables.Callbacks, or a callable that makes one"
+    if needed := _needed_arguments(make):
+        problem = f"{shorten(source)} needs {', '.join(needed)}, but is called without arguments"
+        raise ConfigError("callbacks", source, allowed, problem=problem)
+    made = make()
     if not isinstance(made, Callbacks):
-        allowed = "a class derived from trainables.Callbacks, or a callable that makes one"
         problem = f"{shorten(source)} returned {type_of(made)}"
         raise ConfigError("callbacks", source, allowed, problem=problem)
     return made
+
+
+def _needed_arguments(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters without a default; empty if the signature is unknown."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some functions written in C have no signature
+        return []
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [one.name for one in parameters if one.default is one.empty and one.kind not in variable]
 
 
 def _accepted_arguments(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
@@ -332,17 +346,13 @@ def _accepted_arguments(callbacks: Callbacks) -> dict[str, tuple[str, ...]]:
     """
     read: dict[str, tuple[str, ...]] = {}
     for phase, given in PHASE_ARGUMENTS.items():
-        parameters = inspect.signature(getattr(callbacks, phase)).parameters.values()
-        needed = {
-            one.name
-            for one in parameters
-            if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
-        }
-        if unknown := sorted(needed - set(given)):
-            method = f"{type(callbacks).__name__}.{phase}"
-            problem = f"{method} needs {', '.join(unknown)}, which it is not given"
+        method = getattr(callbacks, phase)
+        parameters = inspect.signature(method).parameters.values()
+        if unknown := sorted({*_needed_arguments(method)} - {*given}):
+            full = f"{type(callbacks).__name__}.{phase}"
+            problem = f"{full} needs {', '.join(unknown)}, which it is not given"
             allowed = f"some of the parameters {', '.join(given)}, or **kwargs"
-            raise ConfigError("callbacks", method, allowed, problem=problem)
+            raise ConfigError("callbacks", full, allowed, problem=problem)
         takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
         names = {one.name for one in parameters}
         read[phase] = tuple(name for name in given if takes_all or name in names)

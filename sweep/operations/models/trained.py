@@ -21,7 +21,7 @@ from sweep.slices import store
 from sweep.spec import SweepSpec
 from sweep.views import formatting, lookup, overview, reading
 from trainables.checkpoint.file import Loaded
-from trainables.errors import MissingCheckpoint
+from trainables.errors import CorruptCheckpoint, MissingCheckpoint
 from trainables.trainable import Trainable, TrialContext
 
 #: Attempts to read a checkpoint, since a driver may delete the chosen one meanwhile.
@@ -154,8 +154,16 @@ def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> T
 
 
 def load(folder: Folder, replica: Replica, saved: Saved) -> Loaded:
-    """Read a checkpoint's file or object; raises TrainableError if it is unusable."""
-    return store.of_sweep(folder).replica(replica.trial, replica.index).read(saved)
+    """Read a checkpoint's file or object.
+
+    Raises TrainableError if it is unusable; the message of a missing or damaged one says how the
+    sweep can continue without it.
+    """
+    try:
+        return store.of_sweep(folder).replica(replica.trial, replica.index).read(saved)
+    except (MissingCheckpoint, CorruptCheckpoint) as error:
+        repair = f"`sweep verify {folder.in_commands} --repair` drops checkpoints that are lost"
+        raise type(error)(error.path, f"{error.reason}; {repair}") from error
 
 
 def make_trainable(

@@ -393,13 +393,21 @@ def test_the_history_is_read_when_the_trainable_has_been_imported(
         assert order == ["trainable_of", "history"]
 
 
-def test_a_damaged_checkpoint_is_not_exported(here: Here, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_missing_or_damaged_checkpoint_is_not_exported(
+    here: Here, tmp_path: Path, is_missing: bool
+) -> None:
     here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
     file = here.root / "demo" / here.json("best", "demo")["checkpoint"]["file"]
-    file.write_bytes(file.read_bytes()[:-1] + b"!")
+    if is_missing:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-1] + b"!")
     code, _, err = here("export-model", "demo", "--out", tmp_path / "out")
     assert code == 2
     assert file.name in err
+    assert "sweep verify demo" in err
+    assert "--repair" in err
     assert len(err.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 

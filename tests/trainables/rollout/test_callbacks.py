@@ -233,6 +233,7 @@ def test_K1_what_a_callback_wrote_wrongly_is_named(
         ("no_such_module:Name", "callbacks: .* cannot be loaded: there is no module"),
         (f"{HERE}:Diry", "did you mean 'Diary'"),
         (f"{HERE}:makes_no_callbacks", "returned an int"),
+        ("json:dumps", "needs obj, but is called without arguments"),
         ({"on_episode_ended": f"{HERE}:raises"}, "did you mean 'on_episode_end'"),
         ({"on_episode_end": 3}, "callbacks.on_episode_end: 3 is not allowed"),
         (7, "callbacks: 7 is not allowed"),
