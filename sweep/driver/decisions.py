@@ -451,7 +451,12 @@ def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
 
 
 def without_metric_note(reason: str, metric: str) -> str:
-    """Return the reason of a slice's end without the note that its results lack the metric."""
+    """Return the reason for a slice's end without notes about a missing or invalid metric.
+
+    Args:
+        reason: text from the ledger, to which such a note may have been appended.
+        metric: name of the metric.
+    """
     for note in (_LACKS, _IS_NO_NUMBER):
         reason = reason.partition(f"; {note.format(metric)}")[0]
     return reason

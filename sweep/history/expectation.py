@@ -525,7 +525,7 @@ class _Table:
         self.products = np.zeros((self.rows, 3))
         """Sums over the seeds at the last level, (trials, 3): squared distances of their scores
         from the mean, products of these distances with those of the curves' means, and squares of
-        the latter. Where curves are unknown, scores stand for their means."""
+        the latter. If curves are unknown, scores replace their means."""
         self.early = np.zeros((self.rows, 6))
         """Columns of `Scores.early`, (trials, 6)."""
         self.evaluations = np.zeros(self.rows)

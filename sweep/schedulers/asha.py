@@ -147,8 +147,9 @@ class Scheduler(PerTrialStopping):
     def remaining_training(self, history: History) -> float | None:
         """Return an estimate of the training left, in units of `time_attr`.
 
-        Returns None without a top rung. How many trials leave each rung is estimated from those
-        that have, and the share that is promoted by chance; further seeds and `finish_best` count.
+        Returns None without a top rung. The estimate of the number of trials that leave each rung
+        is based on the trials that have left it, and on the share that would be promoted if scores
+        were random. Further seeds and `finish_best` are included.
         """
         if not self.levels:
             return None

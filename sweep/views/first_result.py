@@ -70,10 +70,10 @@ class FirstResult:
                 return self._warnings(record.event.trial, known, numeric_names([first]))
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_S
-            return self._check_notes()
+            return self._check_progress_files()
         return []
 
-    def _check_notes(self) -> list[str]:
+    def _check_progress_files(self) -> list[str]:
         """Return the warnings that follow from the first progress file that lists its results.
 
         The list is empty if no running trial has such a file.

@@ -1,13 +1,13 @@
 """A folder in object storage, or in any other storage that fsspec reads, by its URL.
 
-Nothing here relies on a file being whole under its name the moment it appears: the names that
-checkpoints and segments have carry their digests, a checkpoint's file names the digests of its
-segments and is written after them, and `put` returns only when everything is there in full size.
+This module does not assume that a file is complete as soon as its name appears. The names of
+checkpoints and segments contain their digests; a checkpoint's file lists the digests of its
+segments and is written after them; and `put` returns only when all files have their full size.
 
-What fails for the moment (a server that is busy, away, or whose answer is lost) is tried again for
-`PATIENCE_S` seconds; to write the same bytes under the same name twice does no harm. What cannot
-pass by itself, such as a credential that has expired, is an error at once. Credentials come from
-where the library of the storage looks for them, never from the URL.
+Operations that fail temporarily (a server is busy or unreachable, or its answer is lost) are
+repeated for `PATIENCE_S` seconds; writing the same bytes under the same name twice does no harm.
+Errors that cannot pass by themselves, such as an expired credential, are raised at once. The
+storage's library reads credentials from its usual places; the URL never contains them.
 """
 
 import contextlib

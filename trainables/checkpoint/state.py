@@ -3,11 +3,11 @@
 Allowed are dict (keys: str, or int of up to 64 bits), list, tuple, set, frozenset, str, bytes,
 int, float, bool, None, numpy arrays and scalars (bool, integer, float, complex), torch tensors of
 these dtypes and of bfloat16, deque, and classes registered with `state_type`. OrderedDict and
-defaultdict become dict. All else is refused, by path.
+defaultdict become dict. All other objects are rejected with an error that contains their path.
 
-What comes back equals what went in: dtypes, shapes, Fortran order and a deque's length limit
-included. Arrays come back writable and as copies; tensors on the CPU and without gradient. Two
-mentions of one object come back as two objects: a state must not rely on aliasing.
+A restored state equals the saved one, including dtypes, shapes, Fortran order and a deque's length
+limit. Restored arrays are writable copies; restored tensors are on the CPU and have no gradient. An
+object that occurs twice is restored as two objects, so a state must not rely on aliasing.
 
 Packed state is a pickle (protocol 4, no memo) of plain containers and constants, with large
 arrays beside it. Reading imports and calls nothing that the bytes name:

@@ -1,8 +1,8 @@
 """The devices on which a trial computes: the GPU of torch, and the device of JAX with its errors.
 
-What JAX raises names a status, such as ``RESOURCE_EXHAUSTED: Out of memory``. Most errors are those
-of one computation. That the device is lost, or its memory does not suffice, concerns all that it
-computes. Neither library is imported here before it is needed.
+JAX's errors begin with a status, such as ``RESOURCE_EXHAUSTED: Out of memory``. Most errors concern
+one computation. A lost device or insufficient memory concerns all computations on the device.
+Neither library is imported before it is needed.
 """
 
 import os
@@ -40,7 +40,7 @@ _TAKING_MEMORY = ("sgd_minibatch_size", "train_batch_size", "replay_batch_size",
 
 
 class DevicesConfig(Section):
-    """How a trial uses its GPU (``num_gpus``)."""
+    """Settings for the use of a trial's GPU (``num_gpus``)."""
 
     act_on: Literal["auto", "cpu", "gpu"] = Field(
         default="auto",

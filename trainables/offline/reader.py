@@ -94,8 +94,10 @@ class Rows:
     keeps_float64: bool = False
     """True if observations stay float64, for a filter that needs digits which float32 lacks."""
     spread: Spread | None = None
-    """How the policy's numbers are spread over the bounds of actions, as `ActionAdapter.spread`
-    says; actions, and densities of actions, are converted to these numbers."""
+    """Mapping of the policy's numbers to the bounds of actions (`ActionAdapter.spread`).
+
+    Actions and their densities are converted to these numbers; None if they stay as they are.
+    """
 
     def of(self, line: bytes) -> Columns:
         """Parse a line of JSON as a batch; return its checked columns, completed by derived ones.

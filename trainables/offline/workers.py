@@ -1,8 +1,8 @@
 """Workers that return experience from files, alone or in turn with workers that sample it.
 
 A trainer learns from read rows as from sampled ones: a sample is one fragment (R, 1) of rows, with
-several agents one for each policy. Where the next row does not follow in time, the fragment is
-truncated, so that the value is bootstrapped.
+several agents one for each policy. If the next row does not directly follow in time, the fragment
+is truncated, so that the value is bootstrapped.
 """
 
 from collections.abc import Callable, Mapping, Sequence

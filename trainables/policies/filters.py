@@ -326,8 +326,8 @@ class RewardScaler:
     ) -> Array:
         """Count a step's rewards (N,) with `count`; return them divided by the deviation, clipped.
 
-        Where `has_ended` (N,) is True the episode ends with this step; where `skipped` (N,) is
-        True the reward is not counted.
+        Episodes with a True in `has_ended` (N,) end with this step. Rewards with a True in
+        `skipped` (N,) are not counted.
         """
         self.count(rewards, has_ended, skipped)
         return self.stat.scale(rewards)
@@ -337,8 +337,8 @@ class RewardScaler:
     ) -> None:
         """Update the discounted returns with a step's rewards (N,), and add them to the statistics.
 
-        Returns restart at 0 where `has_ended` (N,) is True. Where `skipped` (N,) is True the reward
-        belongs to no transition, and neither the return nor the statistics count it.
+        Returns with a True in `has_ended` (N,) restart at 0. Rewards with a True in `skipped` (N,)
+        belong to no transition, so neither the return nor the statistics include them.
         """
         moved = self.returns * self.gamma + rewards
         self.returns = moved if skipped is None else np.where(skipped, self.returns, moved)

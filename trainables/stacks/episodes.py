@@ -49,8 +49,8 @@ def step(
 
     Returns the running episodes after the step, and its outcome.
 
-    Episodes are truncated after `limit` steps. Where an episode ends, the next one begins in the
-    state that `starts` (N, S) has for the environment.
+    Episodes are truncated after `limit` steps. After the end of an episode, the next one begins in
+    the environment's state in `starts` (N, S).
     """
     moved = jax.vmap(env.step)(running.states, actions)
     lengths, returns = running.lengths + 1, running.returns + moved.reward

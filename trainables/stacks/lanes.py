@@ -34,7 +34,7 @@ class Finished(NamedTuple):
 
 
 class Exploring(NamedTuple):
-    """How one trial explores in a step of an evaluation of N environments."""
+    """Exploration of one trial in a step of an evaluation of N environments."""
 
     is_on: Array
     """True if actions are drawn; False for the best ones, ()."""

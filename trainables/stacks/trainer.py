@@ -131,9 +131,9 @@ class LaneTrainer(Trainer):
     reads_of_model: ClassVar[frozenset[str]]
     """Keys of ``model`` that the algorithm's program reads."""
     _stack: Stack
-    """Stack that has the trainer's lane; set once the trainer has a place."""
+    """Stack that contains the trainer's lane; set in the trainer's first iteration."""
     _place: int | None = None
-    """Index of the trainer's place in its stack; None before it has one."""
+    """Index of the trainer's lane in its stack; None before the first iteration."""
     _is_ahead = False
     """True while the lane has a newer state than this object's policy, filter and workers."""
     _is_behind = True
@@ -242,7 +242,10 @@ class LaneTrainer(Trainer):
 
     @property
     def shape(self) -> Any:
-        """What is compiled into the trainer's program; trainers with equal shapes share it."""
+        """Settings and sizes that the trainer's program is compiled for.
+
+        Trainers with equal shapes share a program.
+        """
         return self.shape_of(self.settings)
 
     @classmethod
@@ -373,7 +376,7 @@ class LaneTrainer(Trainer):
         """Copy the lane's state to this object's policy, filter and workers if it is newer.
 
         The acting policy gets the weights, and `recent` the current observations. Does nothing
-        before the trainer has a place.
+        before the first iteration, in which the trainer gets a lane.
         """
         if not self._is_ahead or self._place is None:
             return
@@ -392,11 +395,11 @@ class LaneTrainer(Trainer):
     def take(self, field: str) -> Tree:
         """Return a copy of a field, by name, of the trainer's lane in its stack.
 
-        Raises RuntimeError before the trainer has a place.
+        Raises RuntimeError before the first iteration, in which the trainer gets a lane.
         """
         if self._place is None:
             raise RuntimeError(
-                "the trainer has no place in a stack; it gets one in its first iteration"
+                "the trainer has no lane in a stack yet; it gets one in its first iteration"
             )
         return self._stack.take(self._place, field)
 

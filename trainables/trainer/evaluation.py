@@ -162,8 +162,8 @@ class PeriodicEvaluation:
         environment's own speed. Videos are ``episode-1.mp4`` and so on; former ones are replaced.
 
         Raises:
-            ConfigError: there is no screen for a window, PyAV is missing, or the environment's
-                ``render()`` returns no picture.
+            ConfigError: there is no screen or no pygame for a window, no PyAV for a video, or the
+                environment's ``render()`` returns no picture.
             TooManySteps: without pictures, they take more than `most_steps` environment steps.
         """
         if folder is None and not window:

@@ -2,8 +2,8 @@
 
 A target ends a training at its luckiest moment. Seeds that are added later train past the target,
 so settings that have both show how far scores fall afterwards. The mean fall of these settings is
-subtracted from the score of each seed that ended early. Where no setting has both, nothing is known
-about a fall, and scores stay as they are.
+subtracted from the score of each seed that ended early. If no setting has both kinds of seeds, the
+fall is unknown, and scores stay as they are.
 """
 
 from typing import NamedTuple

@@ -52,8 +52,8 @@ def examine(root: Path, name: str | None, named: Services, patience_s: float) ->
 
     A service in `named` replaces the sweep's own. Each check takes at most `patience_s` seconds.
     Failed checks become findings of level ``problem``; those about reading the sweep's files come
-    last. What a check writes is removed, except a new signing key of the user. Raises UnknownName
-    if the sweep does not exist, UsageError if its files are links.
+    last. Checks remove the files that they write, except a new signing key of the user. Raises
+    UnknownName if the sweep does not exist, UsageError if its files are links.
     """
     findings: list[Finding] = []
     if name is not None:

@@ -165,8 +165,8 @@ class Caller(trackers.Tracker):
     def _report_death(self, method: str, error: TrainableError) -> None:
         """Count and report the death of the process during a call of `method`.
 
-        What is left of the process is killed; the next call starts a new one. Raises StorageError
-        if `give_up` killed it.
+        Any remaining process of its group is killed; the next call starts a new process. Raises
+        StorageError if `give_up` killed it.
         """
         child, self._child = self._child, None
         if child is not None:

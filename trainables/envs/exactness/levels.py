@@ -12,9 +12,9 @@ Levels:
        (`trainables.trainer.config.TrainerConfig.clock_settings`); environments are restored from an
        exact state if they have one, otherwise as at C
 
-The level depends on the environment and its settings alone, not on the clock or on a seed. Where
-something hints at chance (threads, other processes, a clock), one comparison may come out well by
-luck: there are `TIMES`, with pauses in between, and the weakest counts.
+The level depends on the environment and its settings alone, not on the clock or on a seed. If
+something suggests chance (threads, other processes, a clock), a single comparison may succeed by
+luck. Then `TIMES` comparisons are made, with pauses in between, and the weakest level counts.
 """
 
 import contextlib

@@ -6,10 +6,13 @@ Rollouts, evaluations, `compute_action` and the exported file all use `Connector
     policy → user's connectors → unsquash → clip → unflatten → the environment
 
 The first and the last step act at each environment by itself (`EnvConnector`), all others on the
-rows of many at once. Steps have no state. What a step carries from one observation to the next is a
-row of numbers, zeros when an episode begins. Whoever steps the environment keeps it with the
-policy's memory: so it is in every checkpoint, and calling a step twice changes nothing. N
-environments, D numbers of an observation, K columns of an action, L numbers that all steps carry.
+rows of many at once. Steps have no state. A step may carry a row of numbers from one observation to
+the next, which is zero when an episode begins. The caller that steps the environment keeps this row
+with the policy's recurrent state. So every checkpoint contains the row, and calling a step twice
+changes nothing.
+
+Shapes: N environments, D numbers of an observation, K columns of an action, L numbers that all
+steps carry.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -542,8 +545,8 @@ class Connectors:
     def filtered_rows(self, rows: Array) -> Array:
         """Return the networks' input for unfiltered rows (B, *S), by the present statistics.
 
-        What steps after the filter have added is not filtered. The filter's statistics do not
-        change.
+        Columns that steps after the filter have added are not filtered. The filter's statistics do
+        not change.
         """
         if not self._added:
             return self._filter(rows, False)

@@ -54,7 +54,7 @@ DEFAULT_IMAGE_SETTINGS = ImageSettings()
 
 @dataclass(frozen=True)
 class View:
-    """How a policy sees a Box: as an image (H, W, C), or as a vector of its numbers."""
+    """A policy's view of a Box: an image (H, W, C), or a vector of its numbers."""
 
     axes: str = ""
     """The Box's axes in its own order, in letters F (frames), H, W and C; empty if the Box is no

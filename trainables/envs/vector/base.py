@@ -42,9 +42,10 @@ class Step(NamedTuple):
     """The results of one step of all environments. The arrays are valid until the next step."""
 
     observations: Array
-    """Observations, (N, *O); where an episode ended, the first one of the next episode.
+    """Observations, (N, *O).
 
-    Where `restarting` is True it is still the last one.
+    If an episode ended, its environment's row is the first observation of the next episode, or
+    still the last one of the ended episode if `restarting` is True.
     """
     rewards: Array
     """Rewards, (N,)."""

@@ -79,7 +79,7 @@ class SoftLosses(ABC):
     def entropies(self, stream: np.random.Generator) -> Array:
         """Return the entropies (2B,) of the actor's distributions, or estimates by one draw.
 
-        The rows are the observations, then the next observations. What was computed or drawn is
+        The rows are the observations, then the next observations. The computed and drawn arrays are
         kept for `next_values` and `actor`.
         """
 

@@ -66,8 +66,8 @@ class Actor:
     memory_size = 0
     """Number M of float32 that make up one environment's recurrent state; 0 without one."""
     state_parts: int | Sequence[int] = 0
-    """How `numpy.split` divides a recurrent state (M,) into arrays: number of equal arrays, or the
-    indices at which the second and later arrays begin; 0 without a state."""
+    """Argument with which `numpy.split` divides a recurrent state (M,) into arrays: the number of
+    equal arrays, or the indices at which the second and later arrays begin; 0 without a state."""
 
     def __init__(
         self,

@@ -563,10 +563,13 @@ class Sampler:
             memory[begun] = self.carried[begun] = 0.0
 
     def _filter_current(self) -> tuple[Array, Array, Array]:
-        """Return the current observations as the policy sees them and as fragments store them.
+        """Pass the current observations through connectors and filter, and update its statistics.
 
-        The third value is the connectors' state after them (N, L). Observations enter the filter's
-        statistics unless they belong to no transition.
+        Observations that belong to no transition do not enter the statistics.
+
+        Returns:
+            The observations as the policy sees them, the observations as fragments store them, and
+            the numbers that connectors carry to the next observations, (N, L).
         """
         if not self._filters and not self.connectors.steps:
             return self.observations, self.observations, self.carried

@@ -1,4 +1,4 @@
-"""What an algorithm declares and defines, and how its config becomes settings."""
+"""Base class of algorithms: their declarations, and the parsing of a config into settings."""
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace

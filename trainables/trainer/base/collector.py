@@ -495,7 +495,8 @@ class Collector(Algorithm):
     def _adopt_level(self) -> None:
         """Create the workers anew if the checkpoint's trainer saved environments in another way.
 
-        How exactly they can be saved was measured there (`context.remembered`), or is measured now.
+        The exactness with which they can be saved was measured by that trainer
+        (`context.remembered`), or is measured now.
         Sets `environment`, `level` and what `remembers` returns.
         """
         settings, context = self.settings, self.context

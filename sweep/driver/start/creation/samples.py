@@ -41,10 +41,10 @@ def complete_config(
 
 
 def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], None]) -> None:
-    """Call `check_config`, which raises ConfigError, with the settings at `SAMPLES` points.
+    """Check the configs of `SAMPLES` points of the space with the function `check_config`.
 
-    Raises BadConfig at the first point that it refused; the message names the line of each wrong
-    setting in the spec.
+    The function raises ConfigError for a config that it rejects. Raises BadConfig for the first
+    rejected config; the message contains the line of each wrong setting in the spec.
     """
     for point in draw_samples(spec.space, spec.seed):
         try:
