@@ -64,9 +64,11 @@ class Expected:
             return None
         apart = abs(self.value - other.value)
         pairs = [(one.error or 0.0, one.noise or 0.0) for one in (self, other)]
+        whole = math.hypot(pairs[0][0], pairs[1][0])
         for count in range(MOST_SEEDS + 1):
             left = math.hypot(*(_remaining_error(error, noise, count) for error, noise in pairs))
-            learnt = math.sqrt(max(0.0, math.hypot(pairs[0][0], pairs[1][0]) ** 2 - left**2))
+            # whole² - left², in factors since squares overflow
+            learnt = math.sqrt(max(0.0, whole - left)) * math.sqrt(whole + left)
             # The future difference is normal around the present one: require even odds of
             # significance.
             if _tail_probability(apart, learnt, SURE * left) >= 0.5:
@@ -79,11 +81,10 @@ def _remaining_error(error: float, noise: float, further_seeds: int) -> float:
 
     Each further seed has a score of variance `noise`.
     """
-    return (
-        error * math.sqrt(noise / (noise + further_seeds * error * error))
-        if further_seeds and error
-        else error
-    )
+    if not (further_seeds and error):
+        return error
+    one_seed = math.sqrt(noise)  # deviations, since a square of `error` may be 0 or infinite
+    return error * (one_seed / math.hypot(one_seed, math.sqrt(further_seeds) * error))
 
 
 def _tail_probability(mean: float, deviation: float, reach: float) -> float:
@@ -348,7 +349,8 @@ class Expectations(Summary):
         if found is None or not self.is_random:
             return None
         parts = (1 - found.share, found.share, min(found.evaluations, found.share))
-        return Spreads(*(math.sqrt(part) * found.deviation for part in parts))
+        # A deviation beyond the range of floats is infinite, of which no part is NaN.
+        return Spreads(*(math.sqrt(part) * found.deviation if part else 0.0 for part in parts))
 
     def chances(self) -> dict[int, float]:
         """Return trial → probability that its settings are the best, for the first in `order`.
@@ -365,7 +367,9 @@ class Expectations(Summary):
             return {}
         numbers = fit.order[:CANDIDATES]
         rows = [fit.rows[number] for number in numbers]
-        value, error = fit.estimates.unlimited[rows] / 16, fit.estimates.error[rows] / 16
+        # Estimates beyond the range of floats count as the greatest float.
+        estimates = (fit.estimates.unlimited[rows], fit.estimates.error[rows])
+        value, error = (np.nan_to_num(one) / 16 for one in estimates)
         scale = max(float(np.abs(value).max()), float(error.max()), _TINY)
         value, error = value / scale, np.maximum(error / scale, _NARROW)
         ceiling = fit.estimates.ceiling / 16 / scale
