@@ -37,6 +37,11 @@ METHODS: Mapping[str, Keys] = {
     },
     "default, one seed": {"searcher": DEFAULT, "scheduler": ASHA, "seeds": 1},
     "default": {"searcher": DEFAULT, "scheduler": ASHA, "seeds": "auto"},
+    "default without prior": {
+        "searcher": {**DEFAULT, "prior": "none"},
+        "scheduler": ASHA,
+        "seeds": "auto",
+    },
     f"default{SETTLED}": {
         "searcher": DEFAULT,
         "scheduler": ASHA,

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from sweep.searchers._shared.prior import games
 from sweep.searchers._shared.prior.games import COLUMNS, FILE
@@ -95,10 +96,10 @@ def _game(table: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any
         [column.coordinate(_value(column.key, ours, row)) for column in COLUMNS[trainable]]
         for row in rows
     ]
-    order = scores.argsort(kind="stable").argsort(kind="stable")
-    beaten = (order + 0.5) / len(scores) - 0.5
+    # Equal scores get equal places.
+    beaten = (rankdata(scores) - 0.5) / len(scores) - 0.5
     return {
-        f"{trainable}/{game}/points": np.array(points, dtype=np.float16),
+        f"{trainable}/{game}/points": np.clip(points, 0, 1).astype(np.float16),
         f"{trainable}/{game}/places": beaten.astype(np.float16),
     }
 

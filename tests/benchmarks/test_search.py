@@ -493,6 +493,25 @@ def test_the_prior_reads_tables_with_our_names_and_with_others(
         assert np.all(np.diff(made["ppo/other/places"]) < 0)
 
 
+def test_settings_with_equal_scores_get_equal_places_in_the_prior(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = {
+        "flat/space": json.dumps({"lr": ["log", 1e-4, 1e-2]}),
+        "flat/algorithm": "dqn",
+        "flat/hp/lr": np.geomspace(1e-4, 1e-2, SETTINGS),
+        "flat/final": np.array([[-200.0]] * (SETTINGS - 1) + [[-150.0]]),
+    }
+    np.savez(tmp_path / "flat.npz", allow_pickle=False, **table)
+    out = tmp_path / "out.npz"
+    monkeypatch.setattr("sys.argv", ["prior", str(tmp_path / "flat.npz"), "--out", str(out)])
+    prior.main()
+    with np.load(out) as made:
+        *equal, best = made["dqn/flat/places"].tolist()
+    assert len({*equal}) == 1
+    assert equal[0] < 0 < best < 0.5
+
+
 def columns(trainable: str) -> list[tuple[int, Any]]:
     return list(enumerate(games.COLUMNS[trainable]))
 

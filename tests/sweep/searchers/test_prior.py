@@ -162,8 +162,10 @@ def test_games_that_are_named_speak_for_any_trainable_with_the_same_settings() -
     assert sum(origins(found)) > 10
 
 
-def test_few_games_of_a_trainable_are_a_prior_only_where_they_are_named() -> None:
-    assert 0 < len(games.known("dqn")) < games.ENOUGH
+def test_few_games_of_a_trainable_are_a_prior_only_where_they_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(games, "ENOUGH", len(games.known("dqn")) + 1)
     space = {"lr": {"loguniform": [1e-4, 1e-2]}, "n_step": {"randint": [1, 5]}}
     spec = {**SPEC, "trainable": "dqn", "space": space, "trials": 12}
     unasked = simulate(spec, lambda _at: {"episode_reward_mean": 1.0})
@@ -210,6 +212,18 @@ def test_learning_rates_of_short_trainings_say_nothing_about_long_ones(
     spec = {**SPEC, "space": {"lr": SPEC["space"]["lr"]}, "stop": {"timesteps_total": steps}}
     found = simulate({**spec, "trials": 20}, lambda at: {"episode_reward_mean": 0.0, "done": True})
     assert any(origins(found)) == is_used
+
+
+def test_settings_that_are_best_at_the_end_of_the_games_range_say_nothing_beyond() -> None:
+    points = np.linspace(0, 1, 100)[:, None]
+    rising = games.Game("toy", points, (np.arange(100) + 0.5) / 100 - 0.5)
+    model = Model([games.Column("lr", 1e-4, 1e-2, "log")], [rising], ["lr"])
+    rates = (1e-6, 1e-4, 1e-2, 1e-2 * (1 + 1e-9), 2e-2, 1.0)
+    below, low, high, rounded, above, far = model.expected([{"lr": rate} for rate in rates])
+    assert below == low < 0.0
+    assert rounded == pytest.approx(high)
+    assert high > 0.2
+    assert above == far == 0.0
 
 
 def test_the_best_range_of_one_setting_is_found_although_others_vary() -> None:

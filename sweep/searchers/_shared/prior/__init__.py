@@ -23,9 +23,9 @@ class PriorOptions(SearcherOptions):
         "auto",
         description="Earlier results on which proposals are based: at first for two of three "
         "trials, later for more or fewer, depending on the success of these proposals. auto: "
-        "sweep's own results in a few environments, used for ppo with mode max and a return as "
-        "metric. none: no earlier results. A list such as [ppo/Pendulum-v1, my-sweep]: sweep's "
-        "own results in these environments, for any trainable and metric, or earlier sweeps, by "
-        "name or folder. root: all sweeps in the same root folder with the same trainable, metric "
-        "and mode.",
+        "sweep's own results in a few environments, used for ppo and dqn with mode max and a "
+        "return as metric. none: no earlier results. A list such as [ppo/Pendulum-v1, my-sweep]: "
+        "sweep's own results in these environments, for any trainable and metric, or earlier "
+        "sweeps, by name or folder. root: all sweeps in the same root folder with the same "
+        "trainable, metric and mode.",
     )

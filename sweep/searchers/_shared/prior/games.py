@@ -1,7 +1,7 @@
 """Results of settings on other games, as a file of the package.
 
 The file has the games of each trainable. A column maps one setting, whatever its range in a space
-is, to a coordinate from 0 to 1; a game is a table of settings with their ranks. `python -m
+is, to a coordinate; a game is a table of settings with their ranks. `python -m
 benchmarks.search.prior` makes the file from tables of learning curves.
 """
 
@@ -43,10 +43,10 @@ class Column:
     a number."""
 
     def coordinate(self, value: Any) -> float:
-        """Return the coordinate of a value, limited to 0 to 1; NaN if it is not a number.
+        """Return the coordinate of a value; NaN if it is not a number.
 
-        Of a list of widths the first counts. For a setting without an order every value has a
-        coordinate.
+        It is below 0 or above 1 if the value is outside the range of the games. Of a list of
+        widths the first counts. For a setting without an order every value has a coordinate.
         """
         if self.marked:
             return float(value in self.marked)
@@ -59,7 +59,7 @@ class Column:
         else:
             length = 1.0 - value if self.scale == "distance" else float(value)
             share = math.log(max(length, 1e-12) / self.low) / math.log(self.high / self.low)
-        return min(max(share, 0.0), 1.0)
+        return share
 
 
 @dataclass(frozen=True)

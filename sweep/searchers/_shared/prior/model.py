@@ -24,6 +24,8 @@ KNOTS = 7
 SHRINKAGE, SMOOTHNESS = 3.0, 3.0
 #: Length scale, in coordinates, within which settings are similar.
 LENGTH = 0.5
+#: Distance from the games' range, in coordinates, up to which a value counts as inside.
+ROUNDING = 1e-6
 
 
 class Column(Protocol):
@@ -35,7 +37,7 @@ class Column(Protocol):
         ...
 
     def coordinate(self, value: Any) -> float:
-        """Return the coordinate of a value, from 0 to 1; NaN if it cannot be read."""
+        """Return the coordinate of a value, 0 to 1 in the games' range; NaN if unreadable."""
         ...
 
 
@@ -84,8 +86,15 @@ class Model:
         return self.expected_at(self._read(settings))
 
     def expected_at(self, points: Array) -> Array:
-        """Return the same as `expected` for points given by coordinates, (points, columns)."""
-        found: Array = _basis(points) @ self._weights
+        """Return the same as `expected` for points given by coordinates, (points, columns).
+
+        Outside the games' range a setting counts as at its end, but at most as random settings do:
+        that larger learning rates are better up to the end says nothing about still larger ones.
+        """
+        by_knot = _basis(points) * self._weights
+        effects = by_knot.reshape(len(points), len(self.columns), KNOTS).sum(axis=2)
+        is_outside = (points < -ROUNDING) | (points > 1 + ROUNDING)
+        found: Array = np.where(is_outside, np.minimum(effects, 0.0), effects).sum(axis=1)
         return found
 
     def place_in_games(self, settings: Mapping[str, Any]) -> list[float]:
