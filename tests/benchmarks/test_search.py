@@ -496,7 +496,7 @@ def test_the_prior_reads_tables_with_our_names_and_with_others(
 def test_settings_with_equal_scores_get_equal_places_in_the_prior(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = {
+    table: dict[str, Any] = {
         "flat/space": json.dumps({"lr": ["log", 1e-4, 1e-2]}),
         "flat/algorithm": "dqn",
         "flat/hp/lr": np.geomspace(1e-4, 1e-2, SETTINGS),
