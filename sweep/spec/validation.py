@@ -124,8 +124,8 @@ def _refusal(mistake: Mistake, source: Source) -> BadConfig:
 def _meant_path(mistake: Mistake) -> KeyPath | None:
     """Return the path of the known key that an unknown key seems to mean.
 
-    It is the key of this meaning in another tool, else the most similar one. Returns None if there
-    is none, or if the mistake is not an unknown key.
+    It is the key to which another tool's name for the setting corresponds, else the most similar
+    key. Returns None if no key is similar, or if the mistake is not an unknown key.
     """
     if mistake.kind != "unknown key":
         return None

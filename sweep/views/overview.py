@@ -473,7 +473,7 @@ def best_trial(history: History, folder: Folder) -> Trial:
 def find_trial(history: History, name: str, number: int) -> Trial:
     """Return the trial with this number, an int or numpy integer; `name` is the sweep's.
 
-    Raises UsageError if there is none, or `number` is no integer.
+    Raises UsageError if no trial has this number, or if `number` is not an integer.
     """
     try:
         number = operator.index(number)  # also accepts numpy integers from a table

@@ -162,18 +162,19 @@ class Trainer(TrainingLoop):
         full_fetch: bool = False,
         explore: bool = False,
     ) -> Any:
-        """Return the action for one raw observation, both as the environment knows them.
+        """Return the action for one observation, both in the form of the environment's spaces.
 
-        The observation is preprocessed and filtered (without updating the filter), the action
-        mapped back. Training is not disturbed: drawn actions use their own stream.
+        The observation is preprocessed and filtered (without updating the filter), and the
+        policy's output is converted to the action space. Training is not disturbed: drawn actions
+        use their own stream.
 
         Args:
             obs: observation as the environment returns it: an array, a number, a tuple, a dict.
             state: state that the last call returned for this episode; None at its start.
             prev_action: last action as the environment took it, if the policy reads it
-                (`lstm_use_prev_action`); None for the one in the state, or none.
-            prev_reward: last reward, if the policy reads it (`lstm_use_prev_reward`); None for the
-                one in the state, or none.
+                (`lstm_use_prev_action`); None for that in `state`, if there is one.
+            prev_reward: last reward, if the policy reads it (`lstm_use_prev_reward`); None for
+                that in `state`, if there is one.
             info: not used.
             policy_id: name of the policy; optional if there is only one.
             full_fetch: True to return state and outputs as well, also without a `state`.

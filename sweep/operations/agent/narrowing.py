@@ -48,8 +48,8 @@ def narrow_spec(
     """Return the spec after its space was narrowed, and the overrides of keys that lead to it.
 
     The overrides also set the number of trials. A list on which conditions of other parameters
-    depend stays as it is, and ``forbid`` excludes the values that are not kept; what it forbids of
-    the spec and can no longer be is left out. Of the points that
+    depend stays as it is, and ``forbid`` excludes the values that are not kept. Combinations that
+    the spec forbids and that the smaller space does not contain are left out. Of the points that
     the spec tries first (`initial`), those outside the smaller space are dropped, then those
     beyond the number of trials.
 

@@ -290,7 +290,7 @@ class _Tryout:
     objectives: tuple[str, ...]
     """The names of further objectives."""
     saves: bool
-    """True if the trainable can save; given. If False, saving and restoring are not tried."""
+    """True if the trainable can save. If False, saving and restoring are not tried."""
     findings: SmokeTest
     """The measurements so far, replaced after each iteration."""
     lanes: int = 1

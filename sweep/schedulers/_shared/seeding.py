@@ -30,8 +30,8 @@ from sweep.schedulers._shared.front_rungs import FrontRung, values_at_level
 from sweep.schedulers._shared.rungs import Described, Listed, Rung
 from sweep.spec.sections import AUTO, Seeds, written_seeds
 
-#: Numbers of seeds of a trial at the top rung for ``auto``, after the first seed. Further seeds at
-#: lower rungs cost more than they tell: a setting is better judged by one longer training.
+#: Numbers of seeds of a trial at the top rung for ``auto``, after the first seed. At lower
+#: rungs further seeds are worth their cost only in long searches: one longer training says more.
 AUTO_SEEDS = (3, 6)
 #: Rung → numbers of seeds that the best trials there get, one number after another.
 Added = Mapping[float, tuple[int, ...]]

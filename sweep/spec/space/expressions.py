@@ -321,7 +321,10 @@ def _build_number(node: ast.expr) -> Evaluator:
     evaluate = _build(node)
 
     def number(values: Mapping[str, Any]) -> int | float:
-        """Return the number, given the parameters' values; ExpressionError if it is none."""
+        """Return the number, given the parameters' values.
+
+        Raises ExpressionError if the value is not a number.
+        """
         value = evaluate(values)
         if isinstance(value, int | float):
             return value

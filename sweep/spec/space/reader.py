@@ -270,8 +270,8 @@ def _check_order(reading: Reading, path: tuple[str], low: Any, high: Any) -> Non
 def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
     """Return the step, or None without one; BadSpace if it does not divide the range.
 
-    It must be above 0. `wrong` returns a description of allowed values if the step is none of them,
-    else an empty text. A bound is None if there is none; the range is then not checked.
+    It must be above 0. `wrong` returns a description of the allowed values if the step is not one
+    of them, else an empty text. A missing bound is None; the range is then not checked.
     """
     if reading.raw.get("step") is None:
         return None

@@ -86,7 +86,7 @@ class Copy:
     def _can_become(self, expected: Iterable[FrozenTrial]) -> bool:
         """Return whether the study's trials can become the trials `expected` by additions alone.
 
-        They cannot either if the study is of another metric, or has more trials than the history.
+        Returns False if the study is of another metric, or has more trials than the history.
         """
         known, of = self._trials, self._context.spec.metric
         if not self._compared and self._storage.attribute(self._study, "metric") != of:

@@ -26,7 +26,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 class GymnaxEnv:
-    """An environment of gymnax with the functions that a user's class for programs has.
+    """An environment of gymnax with the functions of an environment for compiled programs.
 
     Args:
         name: name in gymnax, such as ``Breakout-MinAtar``.

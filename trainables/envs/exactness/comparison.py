@@ -179,7 +179,7 @@ class Episodes:
         return ""
 
     def memory_failure(self) -> str:
-        """Return words about what an environment carries from one episode to the next; else "".
+        """Return a description of what an environment carries from one episode to the next, or "".
 
         A new environment, as level B makes for each episode, would lose it. Call `chance_failure`
         first. Changes the global random streams.

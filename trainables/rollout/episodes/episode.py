@@ -439,7 +439,7 @@ class EvaluationWorker:
 
 
 class EpisodeCallbacks:
-    """Calls the callbacks of one episode that no `EpisodeTracker` follows.
+    """Callbacks of one episode that no `EpisodeTracker` follows.
 
     It is an episode of an evaluation, or of an environment that calls the trainer. Creating the
     object calls ``on_episode_created``.

@@ -580,8 +580,8 @@ def _check_compiling(settings: ActorCriticConfig) -> None:
 def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
     """Return a fragment (T, N) as T·N rows, valid or not, with advantages and value targets.
 
-    Rows stand step after step. The fragment needs ``logp`` and the critic's columns. `gamma` is the
-    discount factor, `lambda_` the λ of the advantage estimate.
+    The rows are in order of their steps. The fragment needs ``logp`` and the critic's columns.
+    `gamma` is the discount factor, `lambda_` the λ of the advantage estimate.
     """
     following = next_values(
         fragment.values, fragment.last_values[0], fragment.final_values, fragment.truncated

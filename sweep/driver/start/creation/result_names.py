@@ -66,7 +66,7 @@ def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:
 
 
 def _refusal(spec: SweepSpec, path: KeyPath, name: str, names: Collection[str]) -> BadConfig:
-    """Return the error that the result `name` at `path` is none of `names`, with similar ones."""
+    """Return the error that no result in `names` is called `name`, with similar names as a hint."""
     near = nearest_results(name, [one for one in names if one not in WHOSE])
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
     first = name.partition("/")[0]
