@@ -60,7 +60,7 @@ def test_the_tests_of_an_item_are_there(item: str, row: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: path.stem)
-def test_a_test_that_bears_an_items_name_stands_in_its_row(path: Path) -> None:
+def test_a_test_named_after_an_item_is_listed_in_the_row_of_the_item(path: Path) -> None:
     for name in functions(path):
         items = ITEM_OF_TEST.findall(name)
         named = [

@@ -16,7 +16,7 @@ ROW = Row(
 )
 
 
-def test_a_run_is_due_until_it_stands_in_the_file_and_again_when_its_settings_change(
+def test_a_run_is_due_until_it_is_in_the_file_and_again_if_its_settings_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learning, "RESULTS", tmp_path / "results.jsonl")

@@ -34,7 +34,7 @@ def test_the_worth_of_a_pick_is_its_mean_under_fresh_seeds() -> None:
 
 
 @pytest.mark.proof
-def test_a_sweep_is_played_once_and_its_pick_trained_anew(
+def test_a_sweep_is_run_once_and_its_pick_is_trained_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     game = live.Game("quickstart", 80_000, 5_120)

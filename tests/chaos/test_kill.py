@@ -265,7 +265,7 @@ def seed_by_seed(folder: Folder) -> list[tuple[int, int, Status, object, object]
         ("stepping:15:parent", "checkpoint whole:9:parent"),
     ],
 )
-def test_trials_of_several_seeds_and_their_exam_are_killed_and_resumed_to_the_bit(
+def test_trials_with_several_seeds_and_final_evaluations_are_resumed_bit_for_bit(
     runner: Runner, several: Folder, search: str, final_evaluation: str
 ) -> None:
     assert runner.run(SEEDS, search) == -signal.SIGKILL

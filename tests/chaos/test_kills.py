@@ -14,7 +14,7 @@ from tests.support.proofs import proofs_except
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", proofs_except({Victim.GROUP, Victim.DRIVER}, Victim))
-def test_a_sweep_that_is_killed_again_and_again_is_the_one_that_nobody_killed(
+def test_a_sweep_that_is_killed_repeatedly_equals_an_uninterrupted_one(
     tmp_path: Path, victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kills, "KILLS", 3)

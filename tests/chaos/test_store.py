@@ -44,7 +44,7 @@ def test_a_flipped_bit_is_noticed_in_every_byte_of_a_segment(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_list_of_attacks_and_what_chance_makes_of_it_runs_nothing() -> None:
+def test_no_listed_or_randomly_changed_attack_runs_anything() -> None:
     stream = rng.generator(0, "hostile")
     listed = {
         **FILES,

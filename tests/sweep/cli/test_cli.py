@@ -577,7 +577,7 @@ def test_streams_that_were_closed_are_closed_again(
 # ---- where the runs are recorded ------------------------------------------------------------
 
 
-def test_a_tracking_uri_is_remembered_for_whoever_resumes_and_for_nobody_else(
+def test_a_tracking_uri_is_remembered_in_a_file_that_only_its_owner_reads(
     here: Here, spec: Path
 ) -> None:
     uri = "http://user:secret@127.0.0.1:1"

@@ -88,7 +88,7 @@ def status(folder: Folder, trial: int) -> Status | None:
 
 
 @pytest.mark.slow
-def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
+def test_a_paused_sweep_says_so_and_can_continue(live: Folder, here: Here) -> None:
     assert here("pause", "demo")[0] == 0
     wait_until(lambda: running(live) == [])
     assert here.json("status", "demo")["state"] == "paused"

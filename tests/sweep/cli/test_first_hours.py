@@ -31,7 +31,7 @@ def run(here: Path, module: str, code: str, *arguments: str) -> int:
     return main(["run", "spec.yaml", "--pool", "inline", *arguments])
 
 
-def test_where_all_trials_fail_the_first_error_stands_at_the_end(
+def test_if_all_trials_fail_the_first_error_is_printed_at_the_end(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = "def train(config):\n    raise ValueError(f'no such file: {config[\"x\"] > 2}')\n"

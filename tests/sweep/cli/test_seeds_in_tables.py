@@ -90,7 +90,7 @@ def test_one_trial_is_shown_seed_by_seed_with_the_decisions_about_each(here: Her
     assert here("show", "demo", best, "--log")[1].count("==> ") in (0, 3)
 
 
-def test_of_seeds_that_ended_apart_the_range_of_iterations_is_shown() -> None:
+def test_if_seeds_ended_at_different_iterations_their_range_is_shown() -> None:
     seeds = [
         {"seed_index": index, "iterations": n} for index, n in ((0, 22), (1, 32), (FIRST_TEST, 1))
     ]
@@ -122,7 +122,7 @@ def test_the_exported_model_is_the_network_that_did_best_and_the_card_says_of_wh
 # ---- while it runs --------------------------------------------------------------------------
 
 
-def test_further_seeds_are_told_one_by_one_with_their_reasons(tmp_path: Path) -> None:
+def test_further_seeds_are_printed_one_by_one_with_their_reasons(tmp_path: Path) -> None:
     pipe = io.StringIO()
     view = PlainView(Terminal(pipe))
     plan = {1: 2, 3: 3}
@@ -138,7 +138,7 @@ def test_further_seeds_are_told_one_by_one_with_their_reasons(tmp_path: Path) ->
     assert any(" seed 1 finished after 3 iterations, loss" in line for line in lines)
 
 
-def test_a_further_seed_with_a_later_goal_than_its_trial_is_told_once(tmp_path: Path) -> None:
+def test_a_further_seed_with_a_later_goal_than_its_trial_is_printed_once(tmp_path: Path) -> None:
     """A trial that has met a target stays at the goal that it had then."""
     pipe = io.StringIO()
     view = PlainView(Terminal(pipe))
@@ -172,7 +172,7 @@ def test_explain_tells_why_each_seed_was_added_with_its_numbers(tmp_path: Path) 
     assert "test" not in str([step["what"] for step in steps])
 
 
-def test_an_exam_is_told_and_drawn_with_its_own_progress(
+def test_a_final_evaluation_is_shown_with_its_own_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweep.cli.live.REDRAW_S", 0.0)
@@ -220,7 +220,7 @@ def test_each_running_seed_has_a_row_and_a_note_of_its_own() -> None:
     assert "4.1" in shown.getvalue()
 
 
-def test_a_trial_is_as_far_as_its_seeds_are_on_average() -> None:
+def test_the_progress_of_a_trial_is_the_mean_of_its_seeds() -> None:
     trial = trials.trial(0, Status.RUNNING, [1.0] * 4)
     trial.replicas.append(Replica(0, 1, trial.objective, status=Status.RUNNING))
     past = trials.history([trial], 1)
@@ -230,7 +230,7 @@ def test_a_trial_is_as_far_as_its_seeds_are_on_average() -> None:
     assert progress.fraction(past, aim, {(0, 1): Note(8, 8.0, None)}) == pytest.approx(0.75)
 
 
-def test_an_exam_that_was_stopped_says_how_to_go_on(tmp_path: Path) -> None:
+def test_a_stopped_final_evaluation_says_how_to_continue(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, **{**THREE, "seeds": 1})
     sweeps.run(folder)
     with launch.open_context(

@@ -257,7 +257,7 @@ def test_what_can_be_imported_is_named_by_its_path(given: object, name: str) -> 
 
 
 @pytest.mark.parametrize("given", [3, Trainable, dict])
-def test_what_cannot_be_trained_is_refused(given: object) -> None:
+def test_an_object_that_cannot_be_trained_is_refused(given: object) -> None:
     with pytest.raises(BadConfig, match=r"^trainable: .*a function of one argument"):
         pickled.class_of(given)
 

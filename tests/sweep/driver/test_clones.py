@@ -108,9 +108,7 @@ def _climbs(at: CurvePoint) -> dict[str, Any]:
 
 @pytest.mark.parametrize("from_checkpoint", [False, True])
 @pytest.mark.parametrize("synch", [False, True])
-def test_a_clone_of_a_population_that_has_ended_goes_on_alone(
-    synch: bool, from_checkpoint: bool
-) -> None:
+def test_a_clone_of_an_ended_population_continues_alone(synch: bool, from_checkpoint: bool) -> None:
     spec = {
         "trials": 2,
         "space": {"x": {"uniform": [0.0, 1.0]}},

@@ -164,7 +164,7 @@ def test_a_larger_exam_adds_to_a_smaller_one_and_the_same_again_trains_nothing(
     assert len(Ledger(swept.ledger).read()) == before + 1
 
 
-def test_an_exam_of_a_trial_that_does_not_exist_is_a_damaged_ledger(
+def test_a_final_evaluation_of_an_unknown_trial_is_a_damaged_ledger(
     swept: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a ledger from elsewhere: it is refused in one line, and `sweep verify` names it."""

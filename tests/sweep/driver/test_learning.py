@@ -94,7 +94,7 @@ def test_settings_that_did_well_in_earlier_sweeps_are_proposed_first(
     assert searched(taught) != searched(alone)
 
 
-def test_a_proposal_says_which_sweeps_speak_for_it_and_how_it_ranked_there(
+def test_a_proposal_names_the_earlier_sweeps_of_its_prior_and_the_ranks_there(
     root: Path, tmp_path: Path
 ) -> None:
     folder = make(tmp_path, searcher=searcher([str(root / "first"), str(root / "rungs")]))

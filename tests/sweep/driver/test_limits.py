@@ -230,7 +230,7 @@ def test_a_slice_that_waits_for_a_worker_uses_up_no_limit(
         )
 
 
-def test_what_is_no_training_uses_up_no_training_time(
+def test_only_training_uses_up_training_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with watched(tmp_path, monkeypatch, Limits(trial_s=60.0)) as one:

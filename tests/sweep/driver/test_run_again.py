@@ -58,7 +58,7 @@ def test_resume_goes_on_with_the_slots_and_the_pool_that_were_asked_for(here: He
     assert terms(folder) == [(count, "inline") for count in jobs]
 
 
-def test_where_nobody_asked_more_trials_get_as_many_slots_as_the_cores_can_take(
+def test_by_default_trials_get_as_many_slots_as_the_cores_allow(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joblib, "cpu_count", lambda: 8)

@@ -104,7 +104,7 @@ def test_a_sweep_that_is_over_anyway_ends_as_always() -> None:
 
 
 @pytest.mark.slow
-def test_after_the_mistake_is_mended_the_sweep_goes_on(tmp_path: Path) -> None:
+def test_a_sweep_continues_after_the_mistake_is_fixed(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     changes = {"scheduler": "fifo", "stop": None, "config": None, "deterministic": None}
     spec = write_spec(tmp_path, trainable="program:train", trials=8, **changes)

@@ -128,7 +128,9 @@ def test_the_parents_checkpoint_is_kept_while_a_child_may_need_it(pair: Folder) 
     assert (pair.trial(birth.trial) / birth.saved.file).exists()
 
 
-def test_a_child_whose_beginning_is_damaged_fails_and_does_not_begin_anew(pair: Folder) -> None:
+def test_offspring_with_a_damaged_checkpoint_fails_instead_of_starting_from_scratch(
+    pair: Folder,
+) -> None:
     drive(pair, kill_at=4)
     past = sweeps.history(pair)
     birth = past.trials[2].replicas[0].birth
@@ -219,7 +221,7 @@ def test_a_promotion_with_several_seeds_is_the_same_under_any_kill() -> None:
         ("COMPLETED STOPPED", "STOPPED"),
     ],
 )
-def test_where_a_group_stands(statuses: str, group: str) -> None:
+def test_the_status_of_a_trial_follows_from_those_of_its_seeds(statuses: str, group: str) -> None:
     assert group_status([Status(name) for name in statuses.split()]) is Status(group)
 
 
@@ -227,7 +229,7 @@ def test_where_a_group_stands(statuses: str, group: str) -> None:
     ("kind", "expected"),
     [("mean", 4.0), ("median", 3.0), ("worst", 1.0), ("iqm", (0.75 * 2 + 3 + 0.75 * 4) / 2.5)],
 )
-def test_what_several_scores_count_as(kind: Kind, expected: float) -> None:
+def test_each_aggregate_of_several_scores_has_its_value(kind: Kind, expected: float) -> None:
     values = [10.0, 1.0, 3.0, 2.0, 4.0]
     aggregate = Aggregate(kind=kind)
     assert aggregate.combine(values, "max") == pytest.approx(expected)

@@ -82,7 +82,7 @@ def test_of_trials_that_reached_a_target_the_fastest_is_not_preferred() -> None:
     assert values[0] == values[1] == values[2]
 
 
-def test_where_most_trials_reached_a_target_the_slowest_are_not_preferred_either() -> None:
+def test_slow_trials_are_not_preferred_if_most_trials_reached_the_target() -> None:
     """Only the last two have curves of the full length; neither exceeds the target by them."""
     fast = [completed(n, [50.0 + n, 100.0]) for n in range(4)]
     slow = [completed(4, [10.0] * 7 + [100.0]), completed(5, [90.0] * 7 + [100.0])]

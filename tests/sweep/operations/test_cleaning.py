@@ -181,7 +181,7 @@ def test_a_sweep_whose_driver_died_with_its_machine_is_removed_as_it_is_told(
     assert not folder.path.exists()
 
 
-def test_of_several_sweeps_none_is_removed_where_one_is_driven(here: Here) -> None:
+def test_no_sweep_of_several_is_removed_if_one_has_a_driver(here: Here) -> None:
     free, held = (sweeps.make(here.root, name=name, trackers=[]) for name in ("free", "held"))
     with held.lock():
         code, out, err = here("rm", "free", "held", "--yes")

@@ -293,7 +293,7 @@ def test_a_ray_cluster_is_asked_for_the_same(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_address_of_another_engine_is_refused_and_a_pool_without_a_cluster_is_none(
+def test_an_address_of_another_engine_or_for_a_local_pool_is_refused(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)

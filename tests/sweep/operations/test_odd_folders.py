@@ -305,7 +305,7 @@ def test_a_log_in_a_trials_folder_that_is_a_link_is_not_read(folder: Folder, her
     assert f"{folder.trial(0)}: is a symbolic link, but a trial's folder must be inside" in err
 
 
-def test_of_a_large_log_the_end_alone_is_read(folder: Folder, here: Here) -> None:
+def test_only_the_end_of_a_large_log_is_read(folder: Folder, here: Here) -> None:
     log = folder.trial(0) / "log.txt"
     with log.open("wb") as file:
         file.truncate(3 * 2**30)
@@ -344,7 +344,7 @@ def test_lines_are_shown_whole_and_what_is_left_out_is_counted(
     assert (told.partition("\n")[2] if left_out else told) == shown
 
 
-def test_of_a_log_that_was_turned_over_both_parts_are_named(folder: Folder) -> None:
+def test_both_parts_of_a_rotated_log_are_named(folder: Folder) -> None:
     trial = folder.trial(0)
     (trial / "log.1.txt").write_text("earlier\n" * 2000)
     (trial / "log.txt").write_text("newest\n" * 2000)

@@ -48,7 +48,7 @@ def test_fresh_trials_start_towards_the_lowest_rung_until_all_are_created() -> N
     assert [fresh.goal for fresh in plan.fresh] == [Goal(1, top=9), Goal(1, top=9)]
 
 
-def test_nobody_is_promoted_before_as_many_as_the_factor_have_reached_the_rung() -> None:
+def test_no_trial_is_promoted_before_reduction_factor_trials_reach_its_rung() -> None:
     two = [trial(0, PAUSED, [5.0]), trial(1, PAUSED, [1.0])]
     assert scheduler().plan(history(two, wanted=2), free=2).resume == ()
 
@@ -91,7 +91,7 @@ def test_what_never_had_the_metric_has_no_place_at_a_rung(missing: float | None)
     assert promoted.reason == "promoted to rung 3: score 4 is place 1 of 3 at rung 1"
 
 
-def test_a_value_between_two_results_is_told_with_both() -> None:
+def test_an_interpolated_value_is_shown_with_both_results() -> None:
     three = [trial(n, PAUSED, [n, n + 2.0]) for n in range(3)]
     (promoted,) = scheduler(grace=1.5).plan(history(three, wanted=3), free=1).resume
     own = "score 3 (interpolated between 2 at 1 and 4 at 2)"

@@ -66,7 +66,7 @@ def test_nobody_ends_where_all_are_equal(slots: int) -> None:
     assert any("is place 4 of 4, equal to place 1 at rung 1" in event.reason for event in equal)
 
 
-def test_nobody_ends_where_none_has_a_score() -> None:
+def test_no_trial_is_ended_if_none_has_a_score() -> None:
     course = simulate(SPEC, lambda at: late(at) if at.iteration >= 3 else {"score": None})
     assert all(trial.iteration >= 3 for trial in course.history.trials)
 

@@ -146,7 +146,7 @@ def test_proposals_of_a_prior_are_equal_over_kills() -> None:
     check_kills({**SPEC, "trials": 8}, lambda at: as_the_prior_says(at.config), 2)
 
 
-def test_the_event_says_which_games_speak_for_the_settings() -> None:
+def test_the_event_of_a_trial_names_the_games_of_its_prior() -> None:
     found = simulate({**SPEC, "trials": 6}, lambda at: as_the_prior_says(at.config))
     created = [r.event for r in found.records if isinstance(r.event, Created)]
     by_prior = [event for event in created if event.origin == ORIGIN]
@@ -154,7 +154,7 @@ def test_the_event_says_which_games_speak_for_the_settings() -> None:
     assert all("Pendulum-v1" in event.reason and "%" in event.reason for event in by_prior)
 
 
-def test_games_that_are_named_speak_for_any_trainable_with_the_same_settings() -> None:
+def test_named_games_are_a_prior_for_any_trainable_with_the_same_settings() -> None:
     own = {"name": "random", "prior": ["ppo/Pendulum-v1", "ppo/Reacher-misc"]}
     spec = {**SPEC, "trainable": None, "metric": "score", "config": {}, "searcher": own}
     spec = {key: value for key, value in spec.items() if value is not None}
@@ -184,7 +184,7 @@ def test_few_games_of_a_trainable_are_a_prior_only_where_they_are_named(
         {"searcher": {"name": "random", "prior": "none"}},
     ],
 )
-def test_where_other_games_say_nothing_the_searcher_proposes_alone(
+def test_without_a_suitable_prior_the_searcher_proposes_all_settings(
     changes: Mapping[str, Any],
 ) -> None:
     spec = {**SPEC, "trials": 6, **changes}
@@ -206,15 +206,13 @@ def test_a_list_of_games_is_the_prior_and_others_are_refused() -> None:
 @pytest.mark.parametrize(
     ("steps", "is_used"), [(100_000, True), (1_000_000, True), (1_000_001, False)]
 )
-def test_learning_rates_of_short_trainings_say_nothing_about_long_ones(
-    steps: int, is_used: bool
-) -> None:
+def test_the_prior_ignores_learning_rates_in_long_trainings(steps: int, is_used: bool) -> None:
     spec = {**SPEC, "space": {"lr": SPEC["space"]["lr"]}, "stop": {"timesteps_total": steps}}
     found = simulate({**spec, "trials": 20}, lambda at: {"episode_reward_mean": 0.0, "done": True})
     assert any(origins(found)) == is_used
 
 
-def test_settings_that_are_best_at_the_end_of_the_games_range_say_nothing_beyond() -> None:
+def test_the_prior_promises_nothing_beyond_the_range_of_the_games() -> None:
     points = np.linspace(0, 1, 100)[:, None]
     rising = games.Game("toy", points, (np.arange(100) + 0.5) / 100 - 0.5)
     model = Model([games.Column("lr", 1e-4, 1e-2, "log")], [rising], ["lr"])

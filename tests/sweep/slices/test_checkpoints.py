@@ -292,7 +292,7 @@ def test_a_share_that_is_away_takes_no_checkpoint_and_charges_nobody(
     assert (outcome.end, outcome.error) == (End.UNSAVED, AWAY[how].strerror)
 
 
-def test_a_sweep_on_a_full_disk_ends_with_the_outsides_code_and_goes_on_exactly(
+def test_a_sweep_on_a_full_disk_exits_with_code_4_and_is_resumed_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     straight = sweeps.make(tmp_path / "a")

@@ -57,7 +57,7 @@ def ran(folder: Folder) -> list[list[tuple[int, int]]]:
 
 
 @pytest.mark.slow
-def test_a_trials_process_that_is_killed_changes_no_result_and_its_worker_goes_on(
+def test_killing_a_trials_process_changes_no_result_and_its_worker_continues(
     tmp_path: Path, marked: Marked
 ) -> None:
     straight = run(tmp_path / "straight", marked, [])

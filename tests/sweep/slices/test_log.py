@@ -72,7 +72,7 @@ def test_a_log_without_a_limit_grows(tmp_path: Path) -> None:
     assert not (tmp_path / folders.OLDER_LOG).exists()
 
 
-def test_a_link_in_the_place_of_the_older_part_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_rotated_log_is_not_followed(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.write_text("mine")
     (tmp_path / folders.OLDER_LOG).symlink_to(mine)

@@ -45,7 +45,7 @@ def test_what_a_trial_changes_in_its_process_does_not_reach_the_next(tmp_path: P
     assert first["still"] == "/"
 
 
-def test_a_trial_that_goes_on_in_its_process_finds_there_what_it_has_changed(
+def test_a_trial_that_continues_in_its_process_finds_its_own_changes_there(
     tmp_path: Path,
 ) -> None:
     spec = slice_spec(tmp_path, {}, trainable=ALTERING, paths=HERE, goal=Goal(1), metric="value")
@@ -64,7 +64,7 @@ def test_a_trial_that_goes_on_in_its_process_finds_there_what_it_has_changed(
     assert Path.cwd() == before
 
 
-def test_functions_have_processes_of_their_own_and_find_their_modules_as_new(
+def test_functions_run_in_separate_processes_with_freshly_imported_modules(
     tmp_path: Path,
 ) -> None:
     with closing(loky.Pool(1)) as pool:

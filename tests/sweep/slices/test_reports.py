@@ -146,7 +146,7 @@ def test_what_a_killed_driver_has_not_recorded_is_taken_from_the_journal(tmp_pat
     assert not verify(folder).damages
 
 
-def test_a_running_trial_that_never_saves_is_seen_everywhere(
+def test_every_view_shows_a_running_trial_that_never_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reports, "LOOK_S", 0.05)

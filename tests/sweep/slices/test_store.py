@@ -82,7 +82,7 @@ def run(folder: Path, number: int = 0, goal: int = 5, **more: Any) -> SliceOutco
 # ---- what is written ----------------------------------------------------------------------------
 
 
-def test_what_was_sent_is_read_where_no_disk_has_it(here: Store, tmp_path: Path) -> None:
+def test_a_checkpoint_in_storage_is_read_if_no_disk_has_it(here: Store, tmp_path: Path) -> None:
     saved, _ = write(here, 3, 2, x=1.5)
     assert saved.file == f"2/ckpt-0000000003-{saved.digest}.swck"
     assert in_storage() == {f"trials/0/{saved.file}"}
@@ -152,7 +152,9 @@ def test_a_segment_that_was_cut_off_on_its_way_hides_no_whole_one(
         pytest.param({"before": times(1, AWAY, "list")}, id="busy afterwards"),
     ],
 )
-def test_what_passes_is_survived(here: Store, tmp_path: Path, fault: dict[str, Any]) -> None:
+def test_a_temporary_fault_of_the_storage_is_survived(
+    here: Store, tmp_path: Path, fault: dict[str, Any]
+) -> None:
     with failing(**fault):
         saved, _ = write(here)
     assert elsewhere(tmp_path).read(saved).state["x"] == 1

@@ -113,9 +113,7 @@ def test_what_is_not_derived_from_the_base_is_refused_by_path_and_by_entry_point
             kind.find(name)
 
 
-def test_one_that_lacks_what_its_base_only_declares_is_refused(
-    kind: Kind[Any], tmp_path: Path
-) -> None:
+def test_a_plugin_without_a_required_definition_is_refused(kind: Kind[Any], tmp_path: Path) -> None:
     for own in kind.defines:
         name = f"without_{own}_{kind.noun}"
         others = "".join(f"    {other} = None\n" for other in kind.defines if other != own)

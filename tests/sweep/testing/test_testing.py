@@ -209,7 +209,7 @@ def test_a_scheduler_that_keeps_something_is_caught() -> None:
         (f"{__name__}:Undecided", r"plan\(\) of '.*:Undecided' returned None; expected a sweep"),
     ],
 )
-def test_what_is_no_scheduler_is_refused(name: str, says: str) -> None:
+def test_a_class_that_is_not_a_scheduler_is_refused(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         simulate({**OWN, "scheduler": name}, climbing)
 

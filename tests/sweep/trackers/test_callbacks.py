@@ -262,7 +262,7 @@ def test_a_driver_that_is_killed_takes_a_callback_with_it(tmp_path: Path, noted:
     wait_until(lambda: not psutil.pid_exists(pid))
 
 
-def test_what_it_prints_is_no_answer_of_a_command(tmp_path: Path, noted: Path) -> None:
+def test_output_of_a_callback_is_not_part_of_a_commands_answer(tmp_path: Path, noted: Path) -> None:
     spec = write_spec(tmp_path, callbacks=[f"{MODULE}:Talkative"], trials=1)
     words = ("run", spec, "--pool", "inline", "--root", tmp_path / "sweeps", "--json")
     out, err = start(*words, cwd=tmp_path).communicate(timeout=240)

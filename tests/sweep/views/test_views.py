@@ -120,7 +120,7 @@ def test_a_clone_is_none_of_the_trials_that_are_wanted_and_done() -> None:
         assert overview.ended_count(trials.history([ended, clone], 1)) == 1
 
 
-def test_what_is_trained_anew_from_a_checkpoint_counts_for_the_sweep(tmp_path: Path) -> None:
+def test_repeated_training_of_a_clone_counts_towards_the_sweep(tmp_path: Path) -> None:
     """A clone of a trial that failed on its way from there; what came before is its parent's."""
     told = Story.create(tmp_path)
     told.begin()

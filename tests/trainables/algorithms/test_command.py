@@ -338,7 +338,7 @@ def test_a_line_that_only_begins_like_a_result_is_none(
     assert capfd.readouterr().out.startswith('{\n{"a":{"a":')
 
 
-def test_its_own_count_does_not_replace_the_number_of_the_iteration(tmp_path: Path) -> None:
+def test_a_results_own_count_does_not_replace_the_iteration_number(tmp_path: Path) -> None:
     prints = "[print('{\"training_iteration\": %d}' % k, flush=True) for k in (0, 10, 10)]"
     trainable = Command(
         {"command": [sys.executable, "-c", prints]}, TrialContext(5, "7", "trial 7", tmp_path)

@@ -159,7 +159,7 @@ def test_a_trainer_goes_on_with_the_learner_of_its_checkpoint() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch's old parts
 @pytest.mark.parametrize("of", [SAC, pytest.param(TD3, marks=pytest.mark.proof), IQL])
-def test_what_is_compiled_learns_the_same(
+def test_compiled_learners_learn_the_same(
     of: type[SAC | TD3 | IQL], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Traced in one piece, with its gradient; C++, which takes a minute, is made of PPO's loss."""

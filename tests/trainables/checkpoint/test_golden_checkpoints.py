@@ -51,12 +51,12 @@ def state() -> dict[Any, Any]:
     }
 
 
-def test_there_is_one_of_each_format() -> None:
+def test_each_format_has_one_golden_checkpoint() -> None:
     assert [path.parent.name for path in GOLDEN] == ["format-1"]
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)
-def test_what_was_written_is_read(path: Path) -> None:
+def test_golden_checkpoints_are_read_bit_for_bit(path: Path) -> None:
     named = parse_name(path.name)
     assert named is not None
     header = verify(path, named[1])

@@ -112,7 +112,9 @@ def test_a_child_answers_notes_and_errors_and_ends_when_it_is_asked_to(
     assert (tmp_path / "ended").exists()
 
 
-def test_an_answer_that_cannot_travel_is_an_error_and_the_child_goes_on(one: ChildProcess) -> None:
+def test_an_answer_that_cannot_be_sent_is_an_error_and_the_child_continues(
+    one: ChildProcess,
+) -> None:
     with pytest.raises(WorkerError, match=r"some child raised TypeError: .*lock"):
         ask(one, "lock")
     assert ask(one, "double", 1) == 2

@@ -58,7 +58,7 @@ def test_the_digest_is_that_of_all_numbers_that_came_out(
     assert rounding.fingerprint(in_torch) == before
 
 
-def test_of_what_torch_has_no_part_in_it_has_none_in_the_digest() -> None:
+def test_a_digest_without_torch_does_not_import_it() -> None:
     ask = (
         "import sys; from trainables.core.rounding import fingerprint; "
         "print(fingerprint(False), 'torch' in sys.modules)"

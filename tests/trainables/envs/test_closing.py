@@ -49,7 +49,7 @@ def lines(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("after", "level"), [(False, "A"), (True, "A"), (True, "B")])
-def test_measuring_goes_on_where_close_raises_and_says_it_once(
+def test_measuring_continues_after_close_raises_and_reports_it_once(
     after: bool, level: Literal["A", "B"], capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = EnvironmentConfig(env=UNCLOSABLE, env_config={"after": after}, env_level=level)

@@ -345,7 +345,7 @@ def test_W14_E12_the_list_is_logged_and_its_times_are_in_the_results(
     plain.stop()
 
 
-def test_actions_pass_through_connectors_of_ones_own() -> None:
+def test_actions_pass_through_the_users_connectors() -> None:
     as_they_are = {"normalize_actions": False, "clip_actions": False}
     mirrored = {"connectors": [f"{HERE}:Mirrored"], **as_they_are}
     trainer = make({**WORLD, "env_config": {"action": "interval"}, **mirrored})

@@ -74,7 +74,7 @@ def test_a_space_without_a_counterpart_in_the_new_environment_is_refused() -> No
         restore(DrawsFromItsParts(parts=2), saved)
 
 
-def test_an_environment_with_hidden_state_is_found_out() -> None:
+def test_an_environment_with_hidden_state_is_detected() -> None:
     assert level(f"{HERE}:Hidden") == "C"
 
 

@@ -107,7 +107,7 @@ def test_games_with_masks_are_checked_with_moves_that_are_allowed() -> None:
     assert report["steps_per_s"] is not None
 
 
-def test_an_episode_that_its_seed_and_actions_decide_is_replayed() -> None:
+def test_an_episode_determined_by_its_seed_and_actions_is_replayed() -> None:
     assert measured(f"{HERE}:Unreadable").level == "B"
 
 

@@ -240,7 +240,7 @@ class Ticking(Counting):
         self.over.set()
 
 
-def test_where_a_thread_is_at_work_the_weakest_of_several_measurements_counts(
+def test_with_a_running_thread_the_weakest_of_several_measurements_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = iter([Measured("B"), Measured("C", ("not A: x", "not B: y")), Measured("B")])
@@ -261,7 +261,7 @@ def test_where_nothing_hints_at_chance_it_is_measured_once(
 
 
 @pytest.mark.slow
-def test_an_environment_with_a_thread_of_its_own_is_never_exact_by_luck() -> None:
+def test_an_environment_with_its_own_thread_is_never_found_exact_by_luck() -> None:
     config = EnvironmentConfig(env="tests.trainables.envs.test_measuring:Ticking")
     assert measure(config).level not in levels.EXACT
 
@@ -319,7 +319,7 @@ def test_a_checkpoint_without_a_level_is_gone_on_with_as_measured(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_of_several_processes_one_measures_and_the_others_wait_for_it(
+def test_one_of_several_processes_measures_and_the_others_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = environment("Counting")

@@ -133,7 +133,7 @@ def test_statistics_are_fetched_as_the_numbers_that_they_are() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ppo", "dqn", "sac", "td3", "iql"])
-def test_the_columns_of_an_update_or_of_a_batch_are_sent_together(
+def test_the_columns_of_an_update_or_a_batch_are_sent_together(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[int] = []

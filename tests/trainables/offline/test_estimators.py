@@ -260,7 +260,7 @@ def test_without_probabilities_nothing_is_estimated(
     assert "input_evaluation: there are no estimates, because action_logp" in caplog.text
 
 
-def test_where_no_episode_is_whole_it_is_said(
+def test_a_file_without_a_whole_episode_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cut = line([0, 0], [0, 1], [], truncateds=[False, True])

@@ -102,7 +102,7 @@ def test_W18_what_rllib_wrote_is_read_packed_or_not() -> None:
     np.testing.assert_allclose(first["action_logp"], np.log(0.5), rtol=1e-6)
 
 
-def test_what_we_wrote_is_read_to_the_bit(data: Path) -> None:
+def test_files_written_by_sweep_are_read_bit_for_bit(data: Path) -> None:
     (path, *_) = sorted(data.iterdir())
     line = json.loads(path.read_text().splitlines()[0])
     found = read(path)
@@ -111,7 +111,7 @@ def test_what_we_wrote_is_read_to_the_bit(data: Path) -> None:
     assert found["action_logp"].tolist() == line["action_logp"]
 
 
-def test_what_a_line_leaves_out_follows_from_the_rest(tmp_path: Path) -> None:
+def test_missing_columns_of_a_line_are_derived_from_the_others(tmp_path: Path) -> None:
     found = read(written(tmp_path, LINE))
     assert found["t"].tolist() == [0, 1, 2]  # the last row's next observation is unknown
     assert fragment_of([found], True, "a").eps_id[:, 0].tolist() == [0, 0, 0]

@@ -150,7 +150,7 @@ class Samples(Callbacks):
 
 
 @pytest.mark.parametrize("given", [RLLIB, MIXTURE], ids=str)
-def test_callbacks_that_would_miss_what_is_read_are_refused(given: Any) -> None:
+def test_callbacks_that_reading_input_never_calls_are_refused(given: Any) -> None:
     config = {"env": "CartPole-v1", "input": given, "callbacks": Samples}
     with pytest.raises(
         ConfigError, match=r"callbacks.on_sample_end: is never called where input reads"

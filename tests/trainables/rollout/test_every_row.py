@@ -107,7 +107,7 @@ DRAWN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("columns", [frozenset(), frozenset({"new_obs", "t"})], ids=["few", "more"])
 @pytest.mark.parametrize("name", DRAWN)
-def test_rows_that_are_decided_together_are_those_of_the_script(
+def test_actions_of_rows_decided_together_equal_those_of_the_script(
     name: str, columns: frozenset[str], folders: Iterator[Path]
 ) -> None:
     rules, stream = Rules(**DRAWN[name]), stream_of("drawn", name)

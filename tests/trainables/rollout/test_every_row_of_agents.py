@@ -83,7 +83,7 @@ def test_rows_of_several_agents_are_those_of_their_script(
 
 @pytest.mark.parametrize("whole", [False, True], ids=["fragments", "whole episodes"])
 @pytest.mark.parametrize("name", SEVERAL)
-def test_rows_of_several_agents_go_on_from_what_was_saved(
+def test_rows_of_several_agents_continue_from_a_checkpoint(
     name: str, whole: bool, folders: Iterator[Path]
 ) -> None:
     rules = Rules(**{"whole": whole, **SEVERAL[name]})

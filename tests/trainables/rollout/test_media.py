@@ -80,7 +80,9 @@ def test_a_video_names_the_file_that_cannot_be_written(
         video.add(np.zeros((4, 4, 3), np.uint8))
 
 
-def test_a_video_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_video_package_is_named_with_its_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(media, "is_installed", lambda: False)
     with pytest.raises(CallbackError, match=r"pip install 'sweep-rl\[video\]'"):
         write({"run": np.zeros((2, 4, 4, 3), np.uint8)}, tmp_path, 1)

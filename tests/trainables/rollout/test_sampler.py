@@ -126,7 +126,7 @@ def test_a_terminated_episode_is_kept_apart_from_a_truncated_one() -> None:
     assert not fragment.final_values.any()
 
 
-def test_what_is_sent_is_clipped_and_what_was_chosen_is_stored() -> None:
+def test_the_clipped_action_is_sent_and_the_chosen_one_is_stored() -> None:
     env_config = {"continuous": True}
     fragment, trainer = fragment_of({"env": f"{HERE}:Counting", "env_config": env_config})
     sent = np.stack(
@@ -251,7 +251,7 @@ def test_a_broken_environment_is_named_where_it_breaks(
         make({**PLAIN, "env": f"{HERE}:Broken", "env_config": {"what": what}}).train()
 
 
-def test_an_observation_of_another_size_than_promised_is_refused() -> None:
+def test_an_observation_of_an_undeclared_size_is_refused() -> None:
     with pytest.raises(EnvError, match=r"shape \(4,\); expected 1 numbers, as the observation"):
         Rows(Box(-1, 1, (1,)), "worker 0")(np.zeros((2, 4)))
 

@@ -204,7 +204,7 @@ def test_what_no_program_has_is_played_by_the_process(changes: dict[str, Any]) -
 
 
 @pytest.mark.slow
-def test_lanes_side_by_side_play_the_episodes_of_lanes_one_after_the_other() -> None:
+def test_lanes_play_the_same_episodes_together_and_one_by_one() -> None:
     drawn = {"explore": True, "horizon": 30}
     several = [made(seed=n, evaluation_config=drawn) for n in range(3)]
     shape = several[0].evaluation_shape

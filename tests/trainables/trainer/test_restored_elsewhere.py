@@ -258,7 +258,7 @@ def test_what_goes_on_exactly_or_not_at_all_refuses_it_in_one_line(case: str) ->
     assert "\n" not in str(refusal.value)
 
 
-def test_an_exact_restore_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exact_restore_logs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     old = make(ONE)
     (result,) = run(old, 1)
     path = old.save(tmp_path)

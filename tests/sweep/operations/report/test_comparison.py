@@ -118,7 +118,7 @@ def test_words_of_users_are_no_markup_on_the_page(tmp_path: Path) -> None:
     assert not any(key.startswith("on") for _, attributes in found.elements for key in attributes)
 
 
-def test_the_command_writes_the_page_where_it_is_asked_to(
+def test_the_command_writes_the_page_to_the_given_path(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sweeps that have not begun have their line on it, too."""

@@ -82,7 +82,7 @@ def test_known_shares_are_found_where_the_last_score_says_how_long_a_trial_was_t
     assert right["nothing",] < 0.05
 
 
-def test_the_shares_and_what_is_unexplained_are_the_whole() -> None:
+def test_shares_of_settings_and_the_unexplained_share_add_up_to_one() -> None:
     found = by_rungs(drawn(240, growing))
     assert 0.8 < sum(found.shares.values()) + found.unexplained <= 1.0 + 1e-9
     assert found.settings[:2] == ["much", "little"]
