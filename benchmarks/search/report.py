@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "search.md"
 OWN_TABLES = Path(__file__).with_name("tables")
 #: Number of plays from which on the page states a verdict.
 LEAST_PLAYS = 10
+#: Number of games from which on a file of tables is a collection with its own regrets.
+COLLECTION = 4
+#: Stem of a file → its name on the page; "" stands for files with fewer games.
+COLLECTIONS = {
+    "": "sweep's own tables",
+    "curves": "`curves.npz` (PPO)",
+    "landscapes": "ARLBench (`landscapes.npz`, Becktepe et al. 2024)",
+}
 
 
 def write(figures: Figures, results: Path, page: Path) -> None:
@@ -63,6 +72,7 @@ def _page(figures: Figures) -> Iterator[str]:
         its = _with(games, workers)
         yield from ("", f"With {_workers(workers)}:", "")
         yield from _all_regrets(its, figures["looks"])
+        yield from _by_collection(its, figures["looks"])
         yield from ("", *_REACHED.splitlines(), "")
         yield from _by_game(its, _reached)
     verdicts = _VERDICTS.format(least=LEAST_PLAYS)
@@ -104,9 +114,21 @@ def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
         f"tasks, called games, on seeds that no search saw. Percentages are of a game's range of "
         f"scores. Settings of the best other method, {peer}, score {_percent(*found[peer])} lower. "
         f"Without knowledge from other games and with one seed per setting (`asha` with `tpe`), "
-        f"sweep's settings score {_percent(*found[BASELINE])} lower.",
+        f"sweep's settings score {_percent(*found[BASELINE])} lower."
+        f"{_in_collections(its, peer, place)}",
         100,
     )
+
+
+def _in_collections(games: Sequence[Figures], peer: str, place: int) -> str:
+    """Return a sentence with the means of the default and of a peer in each collection."""
+    texts = []
+    for name, its in _collections(games).items():
+        means = _over_games(its, np.mean)
+        if {MAIN, peer} <= means.keys():
+            own, other = means[MAIN][place], means[peer][place]
+            texts.append(f"{own:.0f} % against {other:.0f} % on {_games_of(its, name)}")
+    return f" By collection, the means are {', '.join(texts)}." if texts else ""
 
 
 def _percent(mean: float, median: float) -> str:
@@ -203,13 +225,40 @@ def _all_regrets(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[s
         yield f"| {_bold(method)} | " + " | ".join(cells) + " |"
 
 
+def _by_collection(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
+    """Yield the same table for each collection."""
+    for name, its in _collections(games).items():
+        yield from ("", f"Only {_games_of(its, name)}:", "")
+        yield from _all_regrets(its, looks)
+
+
+def _games_of(games: Sequence[Figures], name: str) -> str:
+    """Return a collection with its number of games, such as ``the 6 games of ARLBench``."""
+    return f"the {len(games)} {'game' if len(games) == 1 else 'games'} of {name}"
+
+
+def _collections(games: Sequence[Figures]) -> Mapping[str, list[Figures]]:
+    """Return name → games of each collection; empty if there is only one.
+
+    A collection is a file of tables with at least `COLLECTION` games; all others are one, too.
+    """
+    counts = Counter(game["table"] for game in games)
+    parts: dict[str, list[Figures]] = {}
+    for game in games:
+        is_large = counts[game["table"]] >= COLLECTION
+        table = game["table"] if is_large else ""
+        parts.setdefault(COLLECTIONS.get(table, table), []).append(game)
+    return parts if len(parts) > 1 else {}
+
+
 def _by_game(games: Sequence[Figures], cell: Any) -> Iterator[str]:
-    yield "| | " + " | ".join(game["game"] for game in games) + " |"
-    yield "| --- |" + " --- |" * len(games)
     names = dict.fromkeys(method for game in games for method in _methods(game))
-    for method in sorted(names, key=lambda method: (not is_ours(method), method)):
-        its = [game["methods"].get(method) for game in games]
-        yield f"| {_bold(method)} | " + " | ".join(cell(one) for one in its) + " |"
+    methods = sorted(names, key=lambda method: (not is_ours(method), method))
+    yield "| | " + " | ".join(_bold(method) for method in methods) + " |"
+    yield "| --- |" + " --- |" * len(methods)
+    for game in games:
+        its = [game["methods"].get(method) for method in methods]
+        yield f"| {game['game']} | " + " | ".join(cell(one) for one in its) + " |"
 
 
 def _excess(found: Figures | None) -> str:
@@ -300,7 +349,7 @@ _OPENING = """Methods in bold are sweep's; those of other tools are called *peer
 repeated per game with the same seeds for all methods, {plays}; a repetition is called a *play*.
 For details, see [How the searches are played](#how-the-searches-are-played). This command runs the
 searches and writes the page:"""
-_COMMAND = """    python -m benchmarks.search --table curves.npz --tables FOLDER
+_COMMAND = """    python -m benchmarks.search --table curves.npz --table landscapes.npz
 
 ![Regret against trainings, mean over games](search.svg)"""
 _REGRETS = """The regret of a search says how much worse its recommended settings score than the

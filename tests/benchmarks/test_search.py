@@ -299,6 +299,24 @@ def test_the_page_begins_with_the_regret_of_the_default_and_of_the_best_peer() -
     assert "| toy | 1 | **asha, tpe** |" not in page, "only the default stands beside the best peer"
 
 
+def test_the_page_shows_the_means_of_each_collection_of_games() -> None:
+    regrets = {"asha, tpe": (48.0, 20.0), "default": (30.0, 15.0), "Optuna X": (40.0, 5.0)}
+    of_file = {"landscapes": [f"game {n}" for n in range(report.COLLECTION)], "own": ["toy"]}
+    played = [
+        {**row, "game": game, "table": table}
+        for method, values in regrets.items()
+        for value, (table, games) in zip(values, of_file.items(), strict=True)
+        for game in games
+        for row in rows(method, [[value] * 25] * 2)
+    ]
+    page = report.text(figures.sum_up(played)).replace("\n", " ")
+    assert "the means are 30 % against 40 % on the 4 games of ARLBench" in page
+    assert "15 % against 5 % on the 1 game of sweep's own tables." in page
+    assert "Only the 4 games of ARLBench" in page
+    alone = [row for row in played if row["table"] == "own"]
+    assert "By collection" not in report.text(figures.sum_up(alone)).replace("\n", " ")
+
+
 def dips() -> list[float | None]:
     """Return a regret that is 0 at once, then 40 for long."""
     return [0.0, *[40.0] * 19, *[0.0] * 4, 40.0]
@@ -341,7 +359,7 @@ def test_claims_are_held_against_their_errors_and_those_of_the_judges() -> None:
     (its,) = found["games"]
     assert its["methods"]["own"]["within"] == [0.667, 1.0, 39]
     assert "within" not in its["methods"]["Optuna X"]
-    assert "| **own** | 67%, 100% |" in report.text(found)
+    assert "| toy | 67%, 100% |" in report.text(found)
 
 
 def test_picks_at_marks_are_those_that_stand_after_all_ends_of_slices(toy: Game) -> None:
@@ -578,5 +596,6 @@ def test_the_readme_has_the_distances_that_were_measured() -> None:
         for method in ("default", "Ray Tune ASHA", "Optuna TPE, Hyperband")
     ]
     readme = (report.PAGE.parents[1] / "README.md").read_text("utf-8")
-    assert f"over {len(games)} tasks, {games[0]['plays']} repetitions" in readme
+    repetitions = report._counts(games).removesuffix(" times with one worker")
+    assert f"over {len(games)} tasks, {repetitions} repetitions" in readme
     assert "| {} | {} (ASHA) | {} (TPE, Hyperband) |".format(*cells) in readme
